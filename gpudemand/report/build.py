@@ -31,7 +31,7 @@ from gpudemand.report.history import (
 from gpudemand.report.page import read_style, render
 from gpudemand.report.text import first_order, is_due
 from gpudemand.study.gpu_types import ALL, GpuTypePlans
-from gpudemand.study.requirement import backtest_plans, risk_table
+from gpudemand.study.requirement import risk_table
 from gpudemand.study.study import Study
 from gpudemand.study.usage_tables import held_and_wanted
 
@@ -185,7 +185,8 @@ def report_tables(study: Study) -> dict[str, pd.DataFrame]:
         "forecast": selected.forecast.merge(selected.baseline, on=keys, suffixes=("", "_baseline")),
         "plan": requirement.to_frame(),
         "plan_summary": requirement.summary,
-        "plan_backtest": backtest_plans(selected),
+        "periods": study.periods,
+        "order_backtest": study.order_backtest,
         "headline": pd.DataFrame([study.headline]),
         "risk": risk_table(requirement),
     }
@@ -199,6 +200,7 @@ def _optional_tables(study: Study) -> dict[str, pd.DataFrame]:
     stages: dict[str, Callable[[], dict[str, pd.DataFrame]]] = {
         "waits": lambda: {"waits": study.waits},
         "wait_plan": lambda: {"wait_plan": study.wait_plan},
+        "targets": lambda: {"targets": study.targets},
         "orders": lambda: {"orders": study.orders},
         "idle": lambda: {f"idle_{by}": table for by, table in study.idle_tables.items()},
         "drivers": lambda: {"drivers": study.drivers},

@@ -23,7 +23,6 @@ from gpudemand.report.tables import (
     format_share,
     format_table,
     format_time,
-    format_wait,
     truncate,
 )
 from gpudemand.study.gpu_types import ALL, first_shortfall
@@ -46,20 +45,16 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
     """
     result = [text.basis(numbers), log_span(tables.get("log")), held_beyond(numbers, tables.get("log"))]
     result += [*text.times_without_use(numbers, tables), text.short_horizon(numbers)]
-    # What an order changes stands near the date of it: a requirement may be large, and little unmet without it.
-    if len(tables.get("orders", ())) > 1:
-        result.append(orders_sentence(tables["orders"], numbers["plan_end"]))
-    result += [demand_sentence(numbers), risk_sentence(numbers)]
-    if "plan_backtest" in tables:
-        result.append(text.backtest_of_plans(numbers, tables["plan_backtest"]))
-    if "waits" in tables:
-        result.append(text.waits(tables["waits"].iloc[0]))
-    if "drivers" in tables:
-        result.append(drivers_sentence(tables["drivers"]))
+    result += [text.earlier_plans(tables.get("order_backtest", pd.DataFrame())), risk_sentence(numbers)]
     if "gpu_type_plans" in tables:
         result.append(gpu_types_sentence(tables["gpu_type_plans"], numbers, tables.get("gpu_types")))
     if "cluster_plans" in tables:
         result.append(gpu_types_sentence(tables["cluster_plans"], numbers))
+    if "waits" in tables:
+        result += [text.waits(tables["waits"].iloc[0]), text.waits_beside_idle(numbers)]
+    result.append(demand_sentence(numbers))
+    if "drivers" in tables:
+        result.append(drivers_sentence(tables["drivers"]))
     if "parts" in tables:
         result += [parts_sentence(tables["parts"], part), uncertain_sentence(tables["parts"], part)]
     if len(tables.get("scenarios", ())) > 1:
@@ -112,25 +107,6 @@ def held_beyond(numbers: dict[str, Any], log: pd.DataFrame | None) -> str:
     )
 
 
-def orders_sentence(table: pd.DataFrame, plan_end: str) -> str:
-    """What an order now and a month later leave unmet and idle, beside no order."""
-    none, now, later = (table.iloc[row] for row in range(3))
-    until = now["wait_until_h"]
-    wait = "" if pd.isna(until) else f" (mean wait until then {format_wait(3600 * until)})"
-    return (
-        f"Ordered now, {format_number_of('GPU', now['order'])} {'is' if now['order'] == 1 else 'are'} in service on "
-        f"{format_date(now['in_service'])}{wait}: "
-        f"{_outcome(now)}; a month later, {_outcome(later)}; without an order, {_outcome(none)}. That is until four "
-        f"weeks after the later order is there, from {format_date(plan_end)} on with demand as in the weeks before."
-    )
-
-
-def _outcome(order: pd.Series) -> str:
-    wait = "" if pd.isna(order["mean_wait_h"]) else f", a mean wait of {format_wait(3600 * order['mean_wait_h'])}"
-    unmet, idle = format_share(order["unmet_share"], 1), format_share(order["idle_share"])
-    return f"{unmet} of the demand unmet, {idle} of the GPUs idle{wait}"
-
-
 def drivers_sentence(table: pd.DataFrame) -> str:
     """Change since the period before, and the users and GPU types behind it."""
     total: Any = table.iloc[0]
@@ -149,32 +125,23 @@ def _driver(row: Any) -> str:
 
 
 def demand_sentence(numbers: dict[str, Any]) -> str:
-    """Forecast of the bin with the largest requirement (of demand, where waits decide), with its 95% interval."""
-    median = format_number_of("GPU", numbers["peak_bin_median"])
-    held = f"{median} held at once" if numbers["basis"] == "peak" else f"a mean of {median}"
+    """Forecast of the bin with the largest mean demand, with its 95% interval."""
     low, high = format_count(numbers["peak_bin_lo_95"]), format_count(numbers["peak_bin_hi_95"])
-    largest = "demand ahead" if numbers["basis"] == "wait" else "requirement"
+    median = format_number_of("GPU", numbers["peak_bin_median"])
     return (
-        f"The {bin_name(numbers['freq'])} with the largest {largest} is {format_time(numbers['peak_bin'])}: the median "
-        f"forecast is {held}, the 95% interval {low} to {high}."
+        f"The {bin_name(numbers['freq'])} with the largest demand ahead is {format_time(numbers['peak_bin'])}: the "
+        f"median forecast is a mean of {median}, the 95% interval {low} to {high}."
     )
 
 
 def risk_sentence(numbers: dict[str, Any]) -> str:
-    """GPUs required by probability, and the share of time above the GPUs, or the probability that waits are met."""
+    """GPUs required by probability."""
     counts = {p: format_count(numbers[f"required_p{p}"]) for p in (90, 95, 99)}
-    median, what = numbers["required_p50"], "held so far" if numbers["installed_from"] == "log" else "installed"
-    enough = (
+    median = numbers["required_p50"]
+    return (
         f"{format_number_of('GPU', median)} suffice{'s' * (median == 1)} with probability 50%, {counts[90]} with 90%, "
         f"{counts[95]} with 95% and {counts[99]} with 99%."
     )
-    there = f"the {format_number_of('GPU', numbers['installed'])} {what}"
-    if numbers["installed_later"] != numbers["installed"]:
-        there = "the GPUs that are installed at each time"
-    over = numbers["share_over"]
-    if numbers["basis"] == "wait":
-        return f"{enough} With {there} the target is met with probability {format_share(1 - over)}."
-    return f"{enough} Demand is expected to exceed {there} in {format_share(over, 1)} of the time ahead."
 
 
 def parts_sentence(table: pd.DataFrame, part: str) -> str:
@@ -210,9 +177,8 @@ def gpu_types_sentence(table: pd.DataFrame, numbers: dict[str, Any], types: pd.D
     noun = "type" if by == "gpu_type" else by
     jobs = {} if types is None or "jobs" not in types else types.set_index("gpu_type")["jobs"].to_dict()
     by_type = ", ".join(_required(str(row[1]), row, jobs.get(row[1])) for row in rows.itertuples())
-    planned = ", for its mean and peak instead of waits," if numbers["basis"] == "wait" else ","
     said = (
-        f"GPUs required by {noun}, each a pool of its own{planned} at the {format_level(numbers['service_level'])} "
+        f"GPUs required by {noun}, each a pool of its own, at the {format_level(numbers['service_level'])} "
         f"service level: {by_type}; {format_count(rows['required'].sum())} in total"
     )
     first = first_shortfall(table)
@@ -246,7 +212,7 @@ _SOME = {
 }
 _SHOWN = (
     "rejected gaps usage_shares concentration gpu_types slices waits models events run_time_ratios plan_summary risk "
-    "purchase_mix orders drivers since_requirement since_scores since_drivers scenarios plan_backtest"
+    "purchase_mix orders periods targets order_backtest drivers since_requirement since_scores since_drivers scenarios"
 )
 
 

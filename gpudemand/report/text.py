@@ -9,7 +9,6 @@ import pandas as pd
 
 from gpudemand._validation import Skipped
 from gpudemand.forecast.events import DOWN, find_outages
-from gpudemand.planning.capacity import SHORT_SHARE
 from gpudemand.report.history import EarlierReport, past_score
 from gpudemand.report.tables import format_date, format_days, format_level, format_share, format_time, truncate
 from gpudemand.study.scenarios import Scenarios
@@ -23,17 +22,12 @@ from gpudemand.usage.bins import bin_name
 _LARGE_WAPE = 0.5
 #: Deliveries and retirements that the answer names.
 _FEW_CHANGES = 4
-#: Time over the installed GPUs that counts as a crossing.
-_LASTING = f"{format_share(SHORT_SHARE)} of a week"
-_BASIS = {
-    "mean": "the mean of GPUs wanted per {bin} at {target} target utilization",
-    "peak": "the peak of GPUs held at once per {bin}",
-    "wait": "the target that {share} of the jobs start within {wait}",
-}
+#: Share of the waiting time beside idle GPUs from which on the page says so.
+_MENTIONED = 0.05
 _INSTALLED = {
     "given": "as given",
     "pulled": "those of the nodes, as they were pulled",
-    "log": "not given; the maximum of GPUs held at once in the log is used",
+    "log": "not given; what was held at once, on at least three days, is taken for it",
 }
 _INSTALLED_OF_TYPES = {
     "given": "as given; a dash where no number was given for the type",
@@ -43,19 +37,31 @@ _INSTALLED_OF_TYPES = {
 
 
 def requirement(numbers: dict[str, Any]) -> str:
-    """GPUs required by the end of the horizon, against GPUs installed.
+    """GPUs required, what for and from when on, against GPUs installed.
 
     `numbers`: as `gpudemand.study.requirement.headline` returns it.
     """
     required, installed = format_number_of("GPU", numbers["required"]), format_count(numbers["installed"])
-    begin = f"By {format_date(numbers['plan_end'])} this cluster requires {required},"
+    level, begin = format_level(numbers["service_level"]), format_date(numbers["order_arrives"])
+    goal = f"So that {target(numbers)}" if numbers["basis"] == "wait" else "To hold what is wanted at once"
+    said = f"{goal} from {begin} on, with probability {level}, this cluster requires {required},"
     if numbers["installed_later"] != numbers["installed"]:
-        later, more = format_count(numbers["installed_later"]), numbers["to_order"]
+        later, more = format_count(numbers["installed_later"]), numbers["shortfall"]
         compared = f"{format_count(more)} more than" if more else "no more than"
-        return f"{begin} {compared} the {later} that are installed when an order could arrive ({installed} now)."
+        return f"{said} {compared} the {later} that are installed when an order could arrive ({installed} now)."
     compared = f"{format_count(numbers['shortfall'])} more than" if numbers["shortfall"] else "no more than"
     what = "held at once so far" if numbers["installed_from"] == "log" else "installed"
-    return f"{begin} {compared} the {installed} {what}."
+    return f"{said} {compared} the {installed} {what}."
+
+
+def target(numbers: dict[str, Any]) -> str:
+    """The target for waits.
+
+    >>> target({"wait": "1h", "wait_share": 0.9})
+    '90% of the jobs start within 1 h'
+    """
+    wait = format_seconds(parse_duration(numbers["wait"]).total_seconds())
+    return f"{format_level(numbers['wait_share'])} of the jobs start within {wait}"
 
 
 def dates(numbers: dict[str, Any]) -> str:
@@ -87,16 +93,22 @@ def _change(on: str, gpus: float, name: str | None) -> str:
 
 
 def _crossing(numbers: dict[str, Any]) -> str:
-    given = "maximum of GPUs held so far" if numbers["installed_from"] == "log" else "GPUs installed"
-    if numbers["first_crossing"] is None:
-        return _no_crossing(numbers, given)
-    date, (name, order) = format_date(numbers["first_crossing"]), first_order(numbers)
-    crossing = f"Required GPUs first exceed the {given} on {date}, for at least {_LASTING}; "
+    """The order, its date, and the risk without it."""
+    what = "those held at once so far" if numbers["installed_from"] == "log" else "those installed"
+    risk, (name, order) = numbers["risk_without_order"], first_order(numbers)
+    chance = "below 1%" if risk < 0.01 else format_share(risk)
+    goal = "the target is missed" if numbers["basis"] == "wait" else "more is wanted"
     if order is None:
-        return crossing + "the GPUs that are installed when an order could arrive suffice: order none."
+        return f"Order none: on {what}, {goal} with probability {chance}."
     if name is not None:
-        crossing += f"{truncate(name)} alone runs short earlier, on {format_date(numbers['type_first_crossing'])}; "
-    return crossing + _order_by(numbers, order, None if name else numbers["to_order"])
+        return (
+            f"As one pool, {what} suffice with probability {format_share(1 - risk)}; by "
+            f"{numbers.get('pool', 'GPU type')}, {truncate(name)} runs short: {_order_by(numbers, order)}"
+        )
+    said = _order_by(numbers, order, numbers["to_order"])
+    if not is_due(numbers, order):
+        return f"{said} Until it arrives, {what} suffice with probability {format_share(1 - risk)}."
+    return f"{said} Without an order, {goal} then with probability {chance}."
 
 
 def lead_time(numbers: dict[str, Any]) -> str:
@@ -127,6 +139,21 @@ def waits(row: pd.Series) -> str:
     half, most = (_within(row[f"{name}_wait_h"] * SECONDS_PER_HOUR) for name in ("median", "p95"))
     over = format_share(row["share_over_1h"], 1)
     return f"Once submitted, half of the jobs started {half}, 95% {most}; {over} waited for more than an hour."
+
+
+def waits_beside_idle(numbers: dict[str, Any]) -> str:
+    """What of the waits no GPU would shorten; empty where next to none.
+
+    >>> waits_beside_idle({"waits_beside_idle": 0.4})
+    'Of the time that jobs waited, 40% was beside as many idle GPUs as they wanted: ...'
+    """
+    share = numbers.get("waits_beside_idle")
+    if share is None or share < _MENTIONED:
+        return ""
+    return (
+        f"Of the time that jobs waited, {format_share(share)} was beside as many idle GPUs as they wanted: for limits, "
+        "dependencies or the scheduler. No GPU is ordered for it."
+    )
 
 
 def _within(seconds: float) -> str:
@@ -181,18 +208,11 @@ def prices(given: Prices, side: int) -> str:
 
 def _order_by(numbers: dict[str, Any], order: str | None, gpus: int | None = None) -> str:
     lead = lead_time(numbers)
-    # Without changes to come, it is the number that the first sentence says are short.
-    what = f" {format_number_of('GPU', gpus)}" if gpus and numbers.get("installed_changes") else ""
+    what = f"{format_number_of('GPU', gpus)}" if gpus else "it"
     if not is_due(numbers, order):
-        return f"with a lead time of {format_days(lead)}, order{what} by {format_date(order)}."
+        return f"Order {what} by {format_date(order)}, with a lead time of {format_days(lead)}."
     there = pd.Timestamp(numbers["log_end"]) + parse_duration(lead)
-    late, if_high = "", ""
-    if there > pd.Timestamp(numbers["plan_end"]):
-        late, if_high = ", after the forecast ends", " if demand is to stay as high"
-    return (
-        f"with a lead time of {format_days(lead)}, GPUs ordered as the log ends are there on "
-        f"{format_date(there)}{late}: order{what} now{if_high}."
-    )
+    return f"Order {what} now: what is ordered as the log ends is there on {format_date(there)} ({format_days(lead)})."
 
 
 def is_due(numbers: dict[str, Any], order: str | None) -> bool:
@@ -200,38 +220,43 @@ def is_due(numbers: dict[str, Any], order: str | None) -> bool:
     return order is not None and pd.Timestamp(order) <= pd.Timestamp(numbers["log_end"])
 
 
-def _no_crossing(numbers: dict[str, Any], given: str) -> str:
-    level = f"at a service level of {format_level(numbers['service_level'])}"
-    if (name := numbers.get("first_short_type")) is None:
-        if numbers.get("shortfall"):
-            lasting = f"for {_LASTING} within the horizon, {level}: only now and then."
-            return f"Required GPUs do not exceed the {given} {lasting}"
-        return f"Required GPUs do not exceed the {given} within the horizon, {level}."
-    return (
-        f"As one pool, required GPUs do not exceed the {given} within the horizon, {level}; by "
-        f"{numbers.get('pool', 'GPU type')}, {truncate(name)} runs short from "
-        f"{format_date(numbers['type_first_crossing'])}; {_order_by(numbers, numbers['type_order_by'])}"
-    )
-
-
 def binding_basis(numbers: dict[str, Any]) -> str:
-    """The quantity with the larger requirement."""
-    target = format_share(numbers["target_utilization"])
-    wait = "" if numbers["wait"] is None else format_seconds(parse_duration(numbers["wait"]).total_seconds())
-    share = format_level(numbers["wait_share"])
-    return _BASIS[numbers["basis"]].format(bin=bin_name(numbers["freq"]), target=target, wait=wait, share=share)
+    """What the requirement is for."""
+    if numbers["basis"] == "wait":
+        return f"the target that {target(numbers)}"
+    return "the most GPUs held at once in four weeks"
 
 
 def basis(numbers: dict[str, Any]) -> str:
     """Definition of the requirement, and source of the number installed."""
-    waits, not_for = numbers["basis"] == "wait", ""
-    met = "the target is met" if waits else "demand does not exceed it"
-    if numbers["wait"] is not None and not waits:
-        target = binding_basis({**numbers, "basis": "wait"})
-        not_for = f" It is not planned for {target}: the limitations say why."
+    level = format_level(numbers["service_level"])
+    low, high = format_count(numbers["required_lo"]), format_count(numbers["required_hi"])
+    how = "in a simulated queue of the jobs of the last eight weeks" if numbers["basis"] == "wait" else "of late"
     return (
-        f"The requirement follows from {binding_basis(numbers)}: {met} with probability "
-        f"{format_level(numbers['service_level'])}.{not_for} GPUs installed: {_INSTALLED[numbers['installed_from']]}."
+        f"The requirement is what suffices with probability {level} for {binding_basis(numbers)}, in the four weeks "
+        f"from {format_date(numbers['order_arrives'])} on: what was needed {how}, and how such needs have changed "
+        f"within as long, in this log and in others. They are expected between {low} and {high} (90%). GPUs installed: "
+        f"{_INSTALLED[numbers['installed_from']]}."
+    )
+
+
+def earlier_plans(table: pd.DataFrame) -> str:
+    """How plans at earlier times would have done, beside the rule of one line; empty without any.
+
+    >>> table = pd.DataFrame({"plan": [120.0, 110.0], "need": [100.0, 115.0], "rule": [115.0, 115.0]})
+    >>> earlier_plans(table).split(";")[0]
+    'Of 2 plans at earlier times with this lead, 1 would have sufficed, with 1.08 times the GPUs needed'
+    """
+    if table.empty:
+        return ""
+    parts = [
+        (int((table[name] >= table["need"]).sum()), f"{(table[name] / table['need']).mean():.2f}")
+        for name in ("plan", "rule")
+    ]
+    return (
+        f"Of {format_number_of('plan', len(table))} at earlier times with this lead, {parts[0][0]} would have "
+        f"sufficed, with {parts[0][1]} times the GPUs needed; 1.15 times the need of the last eight weeks, "
+        f"{parts[1][0]}, with {parts[1][1]} times."
     )
 
 
@@ -239,11 +264,8 @@ def gpu_types_note(numbers: dict[str, Any], lead_time: LeadTime) -> str:
     """Assumptions of the plan by GPU type."""
     by_name = lead_time.items() if isinstance(lead_time, Mapping) else ()
     leads = ", ".join(f"{truncate(name)} {format_days(lead)}" for name, lead in by_name)
-    least = "so the types require at least as many GPUs as one pool"
-    if numbers["basis"] == "wait":
-        least = "planned for its mean and peak, not for waits as all of them are"
     return (
-        f"Jobs do not move between types: each type is a pool with its own reserve, {least}. "
+        "Jobs do not move between types: each type is a pool with its own reserve, and needs what its own jobs need. "
         "Forecasts of the means sum to that of the total. "
         f"Installed: {_INSTALLED_OF_TYPES[numbers['installed_from']]}. Shortfall and dates: at "
         f"{format_level(numbers['service_level'])}."
@@ -321,7 +343,7 @@ def caveats(
         _KINDS.get(numbers["data_kind"], "The kind of the data is not stated."),
         _backtest(numbers, windows),
         _undercoverage(numbers),
-        backtest_of_plans(numbers, tables["plan_backtest"]),
+        earlier_plans(tables.get("order_backtest", pd.DataFrame())),
         model_accuracy(numbers),
         accuracy_warning(numbers),
         _rejected(log),
@@ -367,20 +389,6 @@ def _undercoverage(numbers: dict[str, Any]) -> str:
     )
 
 
-def backtest_of_plans(numbers: dict[str, Any], plans: pd.DataFrame) -> str:
-    """Sentence on the backtest of the P95 plan for the binding series; none where demand was zero."""
-    series = "peak" if numbers["basis"] == "peak" else "mean"
-    rows = plans[(plans["series"] == series) & (plans["model"] == numbers["model"])]
-    row: Any = rows.set_index("service_level").loc[0.95]
-    if pd.isna(row["idle"]):
-        return ""
-    return (
-        f"P95 plans for the {series} made at the beginning of each evaluation window would have sufficed in "
-        f"{format_share(row['held'], 1)} of its bins; idle GPUs were {format_share(row['idle'], 1)} of demand, unmet "
-        f"demand {format_share(row['short'], 1)}."
-    )
-
-
 def _rejected(log: pd.Series) -> str:
     if pd.isna(log["jobs"]):
         return ""
@@ -422,13 +430,8 @@ def _unknown(log: pd.Series) -> list[str]:
 
 
 def _availability(numbers: dict[str, Any]) -> str:
-    share = numbers.get("availability") or 1.0
-    if share == 1.0:
-        return ""
-    return (
-        f"A simulated queue gives the waits of the last eight weeks on {format_share(share)} of the GPUs installed: "
-        "nodes are down, reserved or limited. The plan for waits counts on the same share of those to come."
-    )
+    share = numbers["availability"]
+    return "" if share == 1 else f"Of the GPUs installed and required, {format_share(share)} are counted on, as stated."
 
 
 def short_horizon(numbers: dict[str, Any]) -> str:

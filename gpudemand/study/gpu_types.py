@@ -19,7 +19,8 @@ from gpudemand.study.requirement import Requirement, plan_requirement, risk_tabl
 from gpudemand.study.selection import SelectedForecast, forecast_with, levels_for
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import Source
-from gpudemand.study.usage_tables import MEAN, PEAK, whole_gpus
+from gpudemand.study.usage_tables import MEAN, whole_gpus
+from gpudemand.study.waits import as_forecast, needed_gpus
 from gpudemand.units import parse_duration
 
 #: The row above the types.
@@ -82,9 +83,8 @@ def plan_gpu_types(
 ) -> GpuTypePlans:
     """Plan capacity for each GPU type (or cluster) as a pool of its own: jobs do not move between types.
 
-    Means are scaled to the forecast of the total. Medians and upper bounds are raised where their sum is below that of
-    the total, so that at every probability the types require at least as many GPUs as one pool. Programmes with a type
-    are added to it; others are spread over the types as the rest is.
+    Each needs what its own jobs need; their means are scaled to the forecast of the total. Programmes with a type are
+    added to it; others are spread over the types as the rest is.
 
     `selected`: forecast of the total. `parts`: if its parts are the GPU types, its model is used; otherwise that of
     the total. `requirement`: of the total. `by`: {"gpu_type", "cluster"}; what a pool is, and the name of its column.
@@ -99,7 +99,7 @@ def plan_gpu_types(
     ds = requirement.envelope()["ds"]
     until = pd.Timestamp(str(source.settings.until))
     rows = [_row(ALL, requirement, requirement.envelope()["installed"].to_numpy(), until)]
-    rows += [_row(name, plan, _installed(name, plan, known, ds), until) for name, plan in plans.items()]
+    rows += [_row(name, plan, _installed(name, plan, known), until) for name, plan in plans.items()]
     rows = [{by: row.pop("pool"), **row} for row in [*rows, *_unused_types(plans, known, ds)]]
     table = with_date_dtype(pd.DataFrame(rows), selected.forecast["ds"])
     by_bin = pd.concat({name: plan.envelope().drop(columns="installed") for name, plan in plans.items()})
@@ -134,38 +134,42 @@ def _plans(
     programmes: Sequence[PlannedWork],
 ) -> dict[str, Requirement]:
     """Plans by the name of the type, the largest requirement first."""
-    value = {MEAN: source.demand, PEAK: "gpus_peak"}
-    usage = {basis: source.usage(by, settings.freq, value[basis]) for basis in selected.forecast["unique_id"].unique()}
-    shared = selected.with_programmes([each for each in programmes if each.gpu_type is None])
+    shared = [each for each in programmes if each.gpu_type is None]
     own = [each for each in programmes if each.gpu_type is not None]
-    forecast = pd.concat([_forecast(series, basis, model, shared, settings, own) for basis, series in usage.items()])
-    max_held = source.most_held(by)
-    held = {str(name): whole_gpus(most) for name, most in max_held.items() if most > 0}
+    usage = source.usage(by, settings.freq, source.demand)
+    forecast = _forecast(usage, model, selected.with_programmes(shared), settings, own)
+    every = needed_gpus(source, shared, settings) if shared else None
+    held = {str(name): whole_gpus(most) for name, most in source.most_held(by).items() if most > 0}
     plans = {}
     for name in {**held, **dict.fromkeys(str(each.gpu_type) for each in own)}:
-        of_type, most = forecast[forecast["pool"] == name].drop(columns="pool"), held.get(name, 0.0)
+        mean, most, of_one = (
+            forecast[forecast["pool"] == name].drop(columns="pool"),
+            held.get(name, 0.0),
+            settings.of_one(name),
+        )
+        need = needed_gpus(source, [each for each in own if each.gpu_type == name], of_one, by, name)
+        if every is not None:
+            need = replace(need, shared=every, share=need.forecast.base / every.forecast.base)
+        both = pd.concat([mean, as_forecast(need, mean, settings.freq)])
         # A plan needs some GPUs to compare with; of a type that no job has held yet there are none.
-        plans[name] = replace(plan_requirement(of_type, most or 1.0, settings.of_one(name)), installed=most)
+        plans[name] = replace(plan_requirement(both, most or 1.0, of_one), installed=most)
     return dict(sorted(plans.items(), key=lambda item: -item[1].required))
 
 
 def _forecast(
     usage: pd.DataFrame,
-    basis: str,
     model: str,
     selected: SelectedForecast,
     settings: Settings,
     programmes: Sequence[PlannedWork],
 ) -> pd.DataFrame:
-    """Forecast every type, as `plan_requirement` takes it, with the name in the column ``pool``."""
+    """Forecast the mean of every type, with the name in the column ``pool``, and sums equal to that of the total."""
     level = levels_for(settings.service_level)
     # One by one, as the total is: errors of a type that is seldom used would widen those of the others.
     parts = [part for _, part in usage.groupby("unique_id")]
     rows = pd.concat([forecast_with(model, part, settings.horizon, level, selected.candidates) for part in parts])
-    rows = rows.reset_index(drop=True)
-    if basis == MEAN:
-        rows = scale_to_total(rows, model, selected.forecast, selected.model)
-    total = selected.forecast[selected.forecast["unique_id"] == basis].set_index("ds")
+    rows = scale_to_total(rows.reset_index(drop=True), model, selected.forecast, selected.model)
+    total = selected.forecast[selected.forecast["unique_id"] == MEAN].set_index("ds")
     total = total.rename(columns=lambda name: str(name).replace(selected.model, model))
     # Medians and upper bounds are raised where their sum falls below that of the total.
     upper = [name for name in rows.columns if name == model or str(name).startswith(f"{model}-hi-")]
@@ -173,12 +177,13 @@ def _forecast(
     factor = (total[upper] / together.where(together > 0)).clip(lower=1.0).fillna(1.0)
     rows = rows.assign(**{name: rows[name] * rows["ds"].map(factor[name]) for name in upper})
     # Work of its own widens a type by at least as much as it widens the total, so the sums stay above it.
-    rows = add_programmes_by_type(rows, programmes, peak=basis != MEAN)
-    return rows.rename(columns={"unique_id": "pool"}).assign(unique_id=basis)
+    rows = add_programmes_by_type(rows, programmes, peak=False)
+    return rows.rename(columns={"unique_id": "pool"}).assign(unique_id=MEAN)
 
 
-def _installed(name: str, plan: Requirement, settings: Settings, ds: pd.Series) -> FloatArray | None:
+def _installed(name: str, plan: Requirement, settings: Settings) -> FloatArray | None:
     """GPUs installed of a type in each bin: given, or the most held if nothing was; None if only the sum is known."""
+    ds = plan.envelope()["ds"]
     if isinstance(settings.installed, Mapping):
         return _by_bin(settings.installed[name], ds) if name in settings.installed else None
     return _by_bin(plan.installed, ds) if settings.installed is None else None
@@ -201,8 +206,7 @@ def _row(name: str, plan: Requirement, installed: FloatArray | None, log_end: pd
     retires = installed[0] > installed[-1] == 0
     is_due = plan.required > later and not retires
     dates = {"first_crossing": first, "order_by": order_date(first, lead_time) if is_due else pd.NaT}
-    short = float((plan.envelope()["required"].to_numpy() - installed).max())
-    return row | {"installed": float(installed[0]), "shortfall": max(short, 0.0)} | dates
+    return row | {"installed": float(installed[0]), "shortfall": max(plan.required - later, 0.0)} | dates
 
 
 def _unused_types(plans: dict[str, Requirement], settings: Settings, ds: pd.Series) -> list[dict[str, object]]:

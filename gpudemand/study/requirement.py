@@ -14,7 +14,6 @@ import pandas as pd
 from gpudemand._array import STRING, FloatArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.metrics import KEYS
-from gpudemand.planning.backtests import plan_backtest
 from gpudemand.planning.capacity import (
     SHARES,
     CapacityPlan,
@@ -28,7 +27,8 @@ from gpudemand.planning.wait_plan import WaitPlan
 from gpudemand.study.pools import installed_changes
 from gpudemand.study.selection import SCORED_LEVELS, SelectedForecast, evaluation_rows
 from gpudemand.study.settings import Settings
-from gpudemand.study.usage_tables import MEAN, PEAK, WAIT
+from gpudemand.study.usage_tables import MEAN, PEAK
+from gpudemand.study.waits import Need
 from gpudemand.units import SECONDS_PER_HOUR
 from gpudemand.usage.bins import parse_freq
 
@@ -37,14 +37,15 @@ from gpudemand.usage.bins import parse_freq
 class Requirement:
     """Capacity plans for the mean, and for the peak or for waits.
 
-    The larger of mean and peak is the requirement. Where there is a target for waits, it alone decides: it says how
-    much headroom jobs need, which the target utilization and the peak only guess.
+    The target for waits, or the peak of usage without jobs, decides: it says how much headroom is needed, which a
+    target utilization of the mean only guesses.
 
-    `plans`: ``"mean"``: mean per bin at the target utilization. ``"peak"``: peak per bin at full utilization; or
-    ``"wait"``: the GPUs with which jobs start in time. `installed`: GPUs installed when the plan begins.
-    `installed_from`: {"given", "pulled", "log"}; whether that number was given, is what the nodes said, or is the
-    maximum of the GPUs held at once in the log. `forecast`: what the plans are for, by basis. `hourly`: demand by
-    hour, where bins are longer. `steps`: GPUs installed from each time on, where deliveries or retirements are known.
+    `plans`: ``"mean"``: mean per bin at the target utilization. ``"wait"``: the GPUs with which the jobs of the four
+    weeks from each bin on start in time; or ``"peak"``: the most held at once in them. `installed`: GPUs installed when
+    the plan begins. `installed_from`: {"given", "pulled", "log"}; whether that number was given, is what the nodes
+    said, or was held at once in the log. `forecast`: what the plans are for, by basis. `hourly`: demand by hour, where
+    bins are longer. `steps`: GPUs installed from each time on, where deliveries or retirements are known. `log_end`:
+    from the arrival of an order on that is placed then, the requirement counts.
     """
 
     plans: dict[str, CapacityPlan]
@@ -53,6 +54,7 @@ class Requirement:
     forecast: pd.DataFrame
     hourly: pd.DataFrame | None = None
     steps: pd.Series | None = None
+    log_end: pd.Timestamp = pd.NaT
 
     @cached_property
     def summary(self) -> pd.DataFrame:
@@ -62,15 +64,24 @@ class Requirement:
         """
         table = pd.concat([plan.summary for plan in self.plans.values()]).rename_axis("basis").reset_index()
         table.insert(1, "target_utilization", [plan.target_utilization for plan in self.plans.values()])
-        if self.plans[MEAN].ratios is not None and PEAK in self.plans:
-            table["share_over"] = table["share_over"].iloc[0]
-        return table
+        # What is required is so from the arrival of an order on; before, none could be there.
+        counts = [self.counted(basis)[["required", "shortfall"]].max() for basis in self.plans]
+        return table.assign(**pd.DataFrame(counts, index=table.index))
+
+    def counted(self, basis: str) -> pd.DataFrame:
+        """Rows of a plan whose largest requirement counts: as an order arrives; of the mean, which varies, all."""
+        table = self.plans[basis].table
+        return table if basis == MEAN else self.on_arrival(table)
+
+    def on_arrival(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Row of a plan as an order arrives that is placed as the log ends; the last one of a plan that ends before."""
+        return table[table["ds"] <= max(self.log_end + self.plans[MEAN].lead_time, table["ds"].min())].tail(1)
 
     @cached_property
     def deciding(self) -> pd.DataFrame:
         """Rows of `summary`, by basis, of the plans that the requirement is the larger of."""
         table = self.summary.set_index("basis")
-        return table.drop(MEAN) if WAIT in table.index else table
+        return table.drop(MEAN) if len(table) > 1 else table
 
     @property
     def binding(self) -> str:
@@ -84,7 +95,7 @@ class Requirement:
 
     @property
     def shortfall(self) -> float:
-        """Largest number of GPUs that is short in a bin."""
+        """GPUs that are short as an order arrives."""
         return float(self.deciding["shortfall"].max())
 
     @property
@@ -109,11 +120,9 @@ class Requirement:
         What a retirement leaves short until a delivery that comes before the order could is not met by ordering.
         """
         table, lead = self.envelope(), self.plans[MEAN].lead_time
-        table = table[table["ds"] >= log_end + lead]
-        if self.steps is None or table.empty:
-            return self.order_by
-        later = first_crossing(table["ds"], table["required"] > table["installed"], self.plans[MEAN].short_share)
-        return self.order_by if pd.isna(later) else order_date(later, lead)
+        there = table[table["ds"] >= self.on_arrival(table)["ds"].iloc[0]]
+        later = first_crossing(there["ds"], there["required"] > there["installed"], self.plans[MEAN].short_share)
+        return order_date(later, lead) if pd.isna(later) else max(order_date(later, lead), log_end)
 
     def installed_at(self, times: pd.Series) -> FloatArray:
         """GPUs installed at some times, with the deliveries and retirements that are known."""
@@ -125,8 +134,14 @@ class Requirement:
         return float(self.installed_at(pd.concat([pd.Series([arrival]), bins[bins > arrival]])).min())
 
     def to_order(self, log_end: pd.Timestamp) -> int:
-        """GPUs required beyond those that are installed when an order at the end of the log arrives."""
-        return math.ceil(max(self.required - self.installed_later(log_end), 0.0))
+        """GPUs that are short as an order arrives that is placed as the log ends, or else when the first one is due."""
+        now = math.ceil(max(self.required - self.installed_later(log_end), 0.0))
+        due = self.order_due(log_end)
+        if now or pd.isna(due):
+            return now
+        table = self.envelope()
+        later = table[table["ds"] <= due + self.plans[MEAN].lead_time + _REVIEW].tail(1)
+        return math.ceil(max(float((later["required"] - later["installed"]).max()), 1.0))
 
     def envelope(self) -> pd.DataFrame:
         """Maximum of the deciding plans, bin by bin, as `CapacityPlanDisplay` takes it."""
@@ -144,12 +159,11 @@ class Requirement:
 def plan_requirement(
     forecast: pd.DataFrame, max_held: float, settings: Settings, hourly: pd.DataFrame | None = None
 ) -> Requirement:
-    """Plan capacity for the mean, and for the peak or for waits.
+    """Plan capacity for the mean, and for waits or for the peak.
 
-    `forecast`: forecast of the series ``mean``, and ``peak`` or ``wait``. Where there is a target for waits, it
-    decides how many GPUs peaks need. `max_held`: maximum of the GPUs held at once in the log; taken as installed
-    where no number is given. `settings`: ``installed``, ``target_utilization``, ``service_level`` and ``lead_time``
-    are read. `hourly`: demand by hour, for bins that are longer: see ``held`` of `plan_capacity`.
+    `forecast`: of the series ``mean``, and ``wait`` or ``peak``. `max_held`: taken as installed where no number is
+    given. `settings`: ``installed``, ``target_utilization``, ``service_level``, ``lead_time`` and ``until`` are read.
+    `hourly`: demand by hour, for bins that are longer: see ``held`` of `plan_capacity`.
     """
     given = settings.total_installed
     installed = float(max_held) if given is None else given
@@ -170,7 +184,9 @@ def plan_requirement(
     }
     begin = installed_now(settings, max_held, forecast)
     steps = given if isinstance(given, pd.Series) else None
-    return Requirement(plans, begin, "log" if given is None else settings.installed_from, forecast, hourly, steps)
+    until = forecast["ds"].min() if settings.until is None else pd.Timestamp(str(settings.until))
+    source = "log" if given is None else settings.installed_from
+    return Requirement(plans, begin, source, forecast, hourly, steps, until)
 
 
 def of_basis(forecast: pd.DataFrame, basis: str) -> pd.DataFrame:
@@ -187,7 +203,7 @@ def installed_now(settings: Settings, max_held: float, forecast: pd.DataFrame) -
 
 
 def headline(
-    requirement: Requirement, selected: SelectedForecast, log: pd.DataFrame, settings: Settings
+    requirement: Requirement, need: Need, selected: SelectedForecast, log: pd.DataFrame, settings: Settings
 ) -> dict[str, object]:
     """Collect the numbers at the top of the page and of ``--json``.
 
@@ -197,16 +213,23 @@ def headline(
     facts, basis = log.iloc[0], requirement.binding
     to_order = requirement.to_order(facts["last"])
     plan: Any = requirement.summary.set_index("basis").loc[basis]
+    arrival, installed_later = need.log_end + need.lead_time, requirement.installed_later(facts["last"])
+    low, high = (math.ceil(need.at(arrival, share)) for share in (0.05, 0.95))
     return {
         "required": int(plan["required"]),
+        "required_lo": low,
+        "required_hi": high,
+        "risk_without_order": need.risk(installed_later, arrival),
+        "order_arrives": arrival.isoformat(),
         "installed": requirement.installed,
+        "installed_stated": requirement.installed_from != "log",
         "installed_from": requirement.installed_from,
         "shortfall": math.ceil(requirement.shortfall),
         "basis": basis,
         "first_crossing": _iso(requirement.first_crossing),
         "order_by": _iso(requirement.order_due(facts["last"])) if to_order else None,
         "to_order": to_order,
-        "installed_later": requirement.installed_later(facts["last"]),
+        "installed_later": installed_later,
         "installed_changes": installed_changes(settings.installed, facts["last"], selected.forecast["ds"].max()),
         **{each.name: getattr(settings, each.name) for each in fields(settings) if each.metadata.get("headline")},
         "lead_time": settings.longest_lead_time,
@@ -250,17 +273,18 @@ _TESTED_LEVELS = (0.90, 0.95)
 def risk_table(requirement: Requirement) -> pd.DataFrame:
     """GPUs required at P50, P90, P95 and P99.
 
-    Returns ``probability``; ``required_mean`` and ``required_peak`` (or ``required_wait``) by either plan,
-    ``required`` (of those that decide), all in the bin with the largest requirement; ``shortfall``;
+    Returns ``probability``; ``required_mean`` and ``required_wait`` (or ``required_peak``) by either plan,
+    ``required`` (of the one that decides, as an order arrives that is placed as the log ends); ``shortfall``;
     ``first_crossing`` and ``order_by`` (NaT if never).
     """
     lead, envelope = requirement.plans[MEAN].lead_time, requirement.envelope()
     rows = []
     for name, share in SHARES.items():
         column = f"required_{name}"
-        by_basis = {f"required_{basis}": requirement.plans[basis].table[column].max() for basis in requirement.plans}
+        by_basis = {f"required_{basis}": requirement.counted(basis)[column].max() for basis in requirement.plans}
         required = max(by_basis[f"required_{basis}"] for basis in requirement.deciding.index)
-        shortfall = float((envelope[column] - envelope["installed"]).max())
+        there = requirement.on_arrival(envelope)
+        shortfall = float((there[column] - there["installed"]).max())
         first = requirement.crossing(column)
         dates = {"first_crossing": first, "order_by": order_date(first, lead)}
         rows.append({"probability": share, **by_basis, "required": required, "shortfall": max(shortfall, 0.0), **dates})
@@ -281,14 +305,12 @@ def with_date_dtype(table: pd.DataFrame, ds: pd.Series) -> pd.DataFrame:
 def risk_numbers(requirement: Requirement, selected: SelectedForecast, risk: pd.DataFrame) -> dict[str, object]:
     """Collect the numbers on risk, beside `gpudemand.study.requirement.headline`.
 
-    `risk`: as `risk_table` returns it. Returns ``peak_bin`` (the bin with the largest requirement, by the mean where
-    waits decide, in ISO form), ``peak_bin_median``, ``peak_bin_lo_95`` and ``peak_bin_hi_95`` (GPUs held),
+    `risk`: as `risk_table` returns it. Returns ``peak_bin`` (the bin with the largest mean demand, in ISO
+    form), ``peak_bin_median``, ``peak_bin_lo_95`` and ``peak_bin_hi_95`` (GPUs held),
     ``required_p50`` ... ``required_p99``, ``share_over``.
     """
-    # Waits are simulated for the mean demand.
-    series = requirement.binding if requirement.binding in (MEAN, PEAK) else MEAN
-    rows = selected.forecast[selected.forecast["unique_id"] == series]
-    top: Any = rows[rows["ds"] == requirement.plans[series].table.set_index("ds")["required"].idxmax()].iloc[0]
+    rows = selected.forecast[selected.forecast["unique_id"] == MEAN]
+    top: Any = rows[rows["ds"] == requirement.plans[MEAN].table.set_index("ds")["required"].idxmax()].iloc[0]
     share_over = requirement.summary.set_index("basis").loc[requirement.binding, "share_over"]
     return {
         "peak_bin": pd.Timestamp(top["ds"]).isoformat(),
@@ -329,20 +351,6 @@ def costs_by_pool(plans: Mapping[str, Requirement], settings: Settings) -> pd.Da
     return table
 
 
-def backtest_plans(selected: SelectedForecast) -> pd.DataFrame:
-    """Backtest capacity plans on the evaluation windows, by the selected model and by the best naive method.
-
-    Returns ``series``, ``model``, ``service_level`` and the columns of `gpudemand.planning.plan_backtest`.
-    """
-    parts = []
-    for series in selected.scores["series"].drop_duplicates():
-        models = dict.fromkeys([selected.model, str(selected.best_naive(series)["model"])])
-        tested = plan_backtest(evaluated_series(selected, series, list(models)), _TESTED_LEVELS).reset_index()
-        tested.insert(0, "series", series)
-        parts.append(tested)
-    return pd.concat(parts, ignore_index=True).astype({"series": STRING, "model": STRING})
-
-
 def evaluated_series(selected: SelectedForecast, series: str, models: list[str]) -> pd.DataFrame:
     """Rows of the evaluation windows for one series, and the columns of some models with their bounds."""
     evaluates = evaluation_rows(selected.backtest, selected.windows)
@@ -360,18 +368,18 @@ _REVIEW, _WEEK = pd.Timedelta("28D"), pd.Timedelta("7D")
 
 
 def compare_orders(
-    requirement: Requirement, waits: WaitPlan | None, log_end: pd.Timestamp, settings: Settings
+    requirement: Requirement, need: Need, waits: WaitPlan | None, log_end: pd.Timestamp, settings: Settings
 ) -> pd.DataFrame:
     """Compare ordering the GPUs that are short: not at all, at the end of the log, and 30 days later.
 
-    `waits`: simulates the waits. `log_end`: the day on which is decided. `settings`: ``prices`` of all types and
-    ``installed`` are read. Returns ``order`` (GPUs beyond those that are installed when it arrives), ``order_on`` and
-    ``in_service`` (NaT for no order), and over the time until four weeks after the later order is there, with demand
-    beyond the forecast as in its last four weeks: ``idle_share`` (expected idle GPU-hours over those there),
-    ``unmet_share`` (expected GPU-hours beyond the GPUs over those of demand), ``mean_wait_h`` (of the jobs of that
-    time, behind those that run and wait as the log ends; missing where some never start), ``wait_until_h`` (of those
-    submitted until the order is in service), both missing without a plan for waits, and ``cost`` (GPUs at the
-    reserved price, demand beyond them at the price on demand; missing without prices).
+    `need`: GPUs needed. `waits`: tells the waits on others. `log_end`: the day on which is decided. `settings`:
+    ``prices`` of all types and ``installed`` are read. Returns ``order`` (GPUs beyond those that are installed when it
+    arrives), ``order_on`` and ``in_service`` (NaT for no order), and over the time until four weeks after the later
+    order is there, with demand beyond the forecast as in its last four weeks: ``risk`` (probability that the four weeks
+    after an order could arrive need more), ``share_in_time`` and ``mean_wait_h`` (of the jobs of that time, missing
+    without a target for waits), ``idle_share`` (expected idle GPU-hours over those there), ``unmet_share`` (expected
+    GPU-hours beyond the GPUs over those of demand), and ``cost`` (GPUs at the reserved price, demand beyond them at the
+    price on demand; missing without prices).
     """
     plan, gpus = requirement.plans[MEAN], requirement.to_order(log_end)
     dates = [log_end, log_end + _LATER] if gpus else []
@@ -382,26 +390,28 @@ def compare_orders(
     arrived = [(bins >= arrival).to_numpy() for arrival in table["in_service"]]
     there = requirement.installed_at(bins) + table["order"].to_numpy()[:, None] * np.array(arrived)
     outcomes = pd.DataFrame([_outcome(requirement, place, hours[place], gpus, settings) for gpus in there])
-    end = bins.iloc[-1] + pd.Timedelta(hours=hours[place[-1]])
-    waited = _mean_waits(waits, [pd.Series(gpus, bins) for gpus in there], table["in_service"], log_end, end)
-    return table.join(outcomes.drop(columns="cost")).join(waited).join(outcomes["cost"])
+    arrival = log_end + plan.lead_time
+    later = np.array([gpus[(bins >= min(arrival, bins.iloc[-1])).to_numpy()].min() for gpus in there])
+    table["risk"] = [need.risk(float(gpus), arrival) for gpus in later]
+    return table.join(_met(need, waits, bins, there)).join(outcomes)
 
 
-def _mean_waits(
-    plan: WaitPlan | None,
-    installed: list[pd.Series],
-    in_service: pd.Series,
-    begin: pd.Timestamp,
-    end: pd.Timestamp,
-) -> pd.DataFrame:
-    """Mean waits (h) of the jobs of the whole time, and of those submitted until each order is in service."""
-    waits = np.full((len(installed), 1 + len(installed)), np.nan)
-    if plan is not None:
-        arrivals = [begin if pd.isna(arrival) else arrival for arrival in in_service]
-        waits = plan.mean_waits(installed, [(begin, end), *((begin, arrival) for arrival in arrivals)])
-    columns = {"mean_wait_h": waits[:, 0], "wait_until_h": np.diagonal(waits[:, 1:]).copy()}
-    columns["wait_until_h"][in_service.isna()] = np.nan
-    return pd.DataFrame(columns) / SECONDS_PER_HOUR
+def _met(need: Need, waits: WaitPlan | None, bins: pd.Series, there: FloatArray) -> pd.DataFrame:
+    """Expected share of jobs in time and mean wait (h) over the weeks of the bins, a row an order."""
+    names = {"share_in_time": 1.0, "mean_wait_s": SECONDS_PER_HOUR}
+    if waits is None:
+        return pd.DataFrame(np.nan, index=range(len(there)), columns=["share_in_time", "mean_wait_h"])
+    weeks = np.arange(0, len(bins), max(len(bins) // 16, 1))
+    needed = [need.samples(max(bins.iloc[week], need.log_end)) for week in weeks]
+    rows = [
+        [
+            np.mean([waits.expected(name, float(gpus[week]), at) for week, at in zip(weeks, needed, strict=True)])
+            / unit
+            for name, unit in names.items()
+        ]
+        for gpus in there
+    ]
+    return pd.DataFrame(rows, columns=["share_in_time", "mean_wait_h"])
 
 
 def _bin_hours(ds: pd.Series, freq: str) -> FloatArray:

@@ -27,6 +27,8 @@ Aliases: TypeAlias = "Mapping[str, str] | None"
 Clusters: TypeAlias = "str | Sequence[str] | None"
 #: Instead of a name: all clusters, each a pool of its own.
 EACH = "each"
+#: Time within which jobs are to start, where none is given.
+DEFAULT_WAIT = "1h"
 BY = ("user", "group", "cluster", "gpu_type", "partition", "qos", "namespace", "node", "total")
 _ANY_DAY = "2026-01-01"
 
@@ -67,9 +69,15 @@ class Settings:
     target_utilization: float = option(0.85, "Share of the GPUs that mean demand may take.", headline=True)
     lead_time: LeadTime = option("90D", "Time from order to use, such as 90D.", headline=True)
     wait: Duration | None = option(
-        None, "Time within which jobs are to start, such as 1h: GPUs are planned for waits.", headline=True
+        None,
+        "Time within which jobs are to start, such as 4h; by default 1h. GPUs are planned so that they do; of usage "
+        "without jobs, for its peaks.",
+        headline=True,
     )
     wait_share: float = option(0.9, "Share of the jobs that are to start within --wait.", headline=True)
+    availability: float = option(
+        1.0, "Share of the GPUs that runs jobs: nodes are down, reserved or drained.", headline=True
+    )
     #: None until the study derives it.
     horizon: int = option(
         None, "Bins to forecast; by default the lead time and four weeks, if the log bears it.", headline=True
@@ -90,7 +98,7 @@ class Settings:
     def __post_init__(self) -> None:
         from gpudemand._validation import check_choice, check_number
         from gpudemand.forecast.events import Calendar, public_holidays
-        from gpudemand.planning.wait_plan import wait_target
+        from gpudemand.planning.need import wait_target
         from gpudemand.study import pools
         from gpudemand.usage.bins import parse_freq
 
@@ -107,7 +115,8 @@ class Settings:
         check_number("target_utilization", self.target_utilization, 0, 1, open_low=True)
         check_number("service_level", self.service_level, 0.5, 0.999, open_low=True)
         pools.check_lead_times(self.lead_time)
-        wait_target("1h" if self.wait is None else self.wait, self.wait_share)
+        wait_target(self.wait or DEFAULT_WAIT, self.wait_share)
+        check_number("availability", self.availability, 0, 1, open_low=True)
         pools.check_zone(self.tz)
         pools.check_prices(self.prices)
         pools.check_aliases(self.type_aliases)

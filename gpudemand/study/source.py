@@ -18,8 +18,9 @@ from gpudemand.forecast.panel import infer_freq, mean_step
 from gpudemand.jobs.schema import COLUMNS, FINISHED
 from gpudemand.jobs.table import as_jobs, check_jobs, checked_as_of, gave_up, start_times, to_nanoseconds
 from gpudemand.jobs.times import parse_timestamp
+from gpudemand.planning.need import NeedForecast, WaitTarget, forecast_need, forecast_peaks
 from gpudemand.study.pools import of_aliases, rename_series, rename_types, reserved_price
-from gpudemand.study.settings import BY, Aliases, Settings
+from gpudemand.study.settings import BY, DEFAULT_WAIT, Aliases, Settings
 from gpudemand.units import format_count, format_number_of, mark_fractions, mark_type
 from gpudemand.usage.bins import bin_edges, parse_freq
 from gpudemand.usage.idle import checked_idle_table, idle_table
@@ -151,7 +152,8 @@ class JobSource:
         if settings.until is not None:
             until = parse_timestamp(settings.until, settings.tz, "until")
             _check_begun(jobs, until)
-        source = cls(checked_as_of(jobs, until) if until < end else jobs, replace(settings, until=until))
+        settings = replace(settings, until=until, wait=settings.wait or DEFAULT_WAIT)
+        source = cls(checked_as_of(jobs, until) if until < end else jobs, settings)
         return replace(source, settings=source.settings.with_pulled(jobs.attrs, source.names))
 
     @property
@@ -168,6 +170,12 @@ class JobSource:
     def demand(self) -> str:
         """``wanted``, or ``gpus`` where the log does not tell when jobs were submitted."""
         return "wanted" if tells_waits(self.jobs) else "gpus"
+
+    def need(self, target: WaitTarget | None, by: str | None = None, name: str = "") -> NeedForecast:
+        """GPUs that windows of the log need so that the target for waits is met, or one of its pools alone."""
+        assert target is not None
+        jobs = self.jobs if by is None else self.jobs[(self.jobs[by] == name).fillna(False).to_numpy(dtype=bool)]
+        return forecast_need(jobs, target, pd.Timestamp(str(self.settings.until)))
 
     def names(self, by: str) -> list[str]:
         """Names in a column; none where there is no such column."""
@@ -360,7 +368,7 @@ class SeriesSource:
         if wide.empty or not wide.max(axis=None) > 0:
             raise InputError("no series of this usage holds a GPU in the period; nothing to forecast.")
         wanted = _wanted(wide, keys, attrs, settings.type_aliases)
-        source = cls(wide, keys, step, replace(settings, tz=zone, until=until, by=by), attrs, wanted)
+        source = cls(wide, keys, step, replace(settings, tz=zone, until=until, by=by, wait=None), attrs, wanted)
         return replace(source, settings=source.settings.with_pulled(attrs, source.names))
 
     @property
@@ -408,6 +416,17 @@ class SeriesSource:
         names = parts[by] if isinstance(by, str) else parts[self.unit].map(by)
         known = wide.T.groupby(names.to_numpy())
         return known.sum(min_count=1).where(known.count().eq(known.size(), axis=0)).T
+
+    def need(self, target: WaitTarget | None, by: str | None = None, name: str = "") -> NeedForecast:
+        """The most GPUs held (and waited for) at once in windows of the record, or in one of its pools alone."""
+        samples = self._by_key(by, "gpus" if self.wanted is None else self.demand)
+        samples = samples[name if by else "total"]
+        days = (pd.Timestamp(str(self.settings.until)) - samples.index - self.step) // pd.Timedelta("1D")
+        daily = samples.groupby(np.maximum(days, 0)).agg(["max", "mean"])
+        daily = daily.reindex(range(int(daily.index.max()), -1, -1))
+        if (width := int(self.step / pd.Timedelta("1D"))) > 1:  # a sample stands for all of its days
+            daily = daily.bfill(limit=width - 1)
+        return forecast_peaks(daily["max"].to_numpy(), daily["mean"].to_numpy())
 
     def names(self, by: str) -> list[str]:
         """Names of a key; none of another one, or where it is not known."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -44,7 +45,16 @@ from gpudemand.study.usage_tables import (
     hourly_demand,
     idle_hours,
 )
-from gpudemand.study.waits import Waits, as_forecast, compute_waits, plan_for_waits
+from gpudemand.study.waits import (
+    Need,
+    Waits,
+    as_forecast,
+    compute_waits,
+    needed_gpus,
+    other_targets,
+    plan_for_waits,
+    requirement_by_period,
+)
 
 #: Name of the columns of `Study.forecast`.
 FORECAST = "Study"
@@ -69,8 +79,8 @@ class Study:
     """From a job log to the number of GPUs, when to order them, and how far to trust that.
 
     Stages are tables, computed when they are first asked for, and kept. One that a log does not allow raises an
-    `InputError` that says why. Planned for are the mean of the GPUs wanted, at the target utilization, and the peak of
-    those held, whichever needs more; or the target for waits alone, where there is one.
+    `InputError` that says why. Required is what suffices, with a probability, for the four weeks after an order could
+    arrive: so that jobs start in time, or, of usage without jobs, for the most GPUs held at once.
 
     Parameters
     ----------
@@ -82,14 +92,16 @@ class Study:
     installed : float, Series, or mapping of str to such, optional
         GPUs installed, or a Series whose index are the times from which on there are so many (deliveries, retirements):
         of all types together, or by ``gpu_type`` (0 for a retired type). By default those of the nodes,
-        where they were pulled, or else the maximum of the GPUs held at once.
+        where they were pulled, or else as many as were held at once on at least three days.
     lead_time : str or mapping of str to str, default="90D"
         From the order of GPUs to their first use, or by ``gpu_type``; for all types together the longest counts.
     wait : str, optional
-        Time within which jobs are to start, such as ``"1h"``. GPUs are then planned for waits, by simulating the queue;
-        by default for the peak of the GPUs held at once.
+        Time within which jobs are to start, by default ``"1h"``: by simulating the queue. Usage without jobs is planned
+        for the most GPUs held at once.
     wait_share : float in (0, 1), default=0.9
         Share of the jobs that are to start within `wait`.
+    availability : float in (0, 1], default=1.0
+        Share of the GPUs that runs jobs: nodes are down, reserved or drained.
     horizon : int, optional
         Bins to forecast; by default the lead time and four weeks, or what the log bears: it must be twice as long, and
         four weeks.
@@ -98,9 +110,9 @@ class Study:
     freq : str, default="D"
         Width of a bin of the forecast: ``"h"``, ``"D"``, ``"W-MON"``, ...
     target_utilization : float, default=0.85
-        Share of the GPUs that the mean demand of a bin may take, in (0, 1].
+        Share of the GPUs that the mean demand of a bin may take, in (0, 1], in the plan that stands beside.
     service_level : float, default=0.95
-        Probability with which demand does not exceed the GPUs required, above 0.5, at most 0.999.
+        Probability with which the GPUs required suffice, above 0.5, at most 0.999.
     tz : str, optional
         Zone of the calendar, by default UTC (or that of usage without jobs), and of times that have none, which are
         refused without it.
@@ -152,6 +164,7 @@ class Study:
         lead_time: LeadTime = "90D",
         wait: str | None = None,
         wait_share: float = 0.9,
+        availability: float = 1.0,
         horizon: int | None = None,
         by: str = "user",
         freq: str = "D",
@@ -178,6 +191,7 @@ class Study:
             lead_time=lead_time,
             wait=wait,
             wait_share=wait_share,
+            availability=availability,
             horizon=cast("int", horizon),
             freq=freq,
             prices=prices,
@@ -353,12 +367,16 @@ class Study:
         return table
 
     @cached_property
+    def need(self) -> Need:
+        """GPUs that windows of four weeks need, past and to come."""
+        self.begin("Simulating queues" if self.settings.wait else "Measuring peaks")
+        return needed_gpus(self.source, self.programmes, self.settings)
+
+    @cached_property
     def queue_plan(self) -> WaitPlan:
         """GPUs so that jobs start in time."""
         installed = installed_now(self.settings, self.usage_tables.max_held, self.demand.forecast)
-        if self.settings.wait is not None:
-            self.begin("Simulating queues")
-        return plan_for_waits(self.source.jobs, self.programmes, self.demand, installed, self.settings)
+        return plan_for_waits(self.need, installed, self.settings)
 
     @property
     def wait_plan(self) -> pd.DataFrame:
@@ -368,10 +386,10 @@ class Study:
     @cached_property
     def requirement(self) -> Requirement:
         """Plans for the mean, and for the peak or for waits."""
-        forecast, waits = self.demand.forecast, self.attempt("wait_plan", lambda: self.queue_plan)
+        forecast = self.demand.forecast
+        needed = as_forecast(self.need, forecast, self.settings.freq)
         self.begin("Planning capacity")
-        if waits is not None:
-            forecast = pd.concat([forecast[forecast["unique_id"] == MEAN], as_forecast(waits, forecast)])
+        forecast = pd.concat([forecast[forecast["unique_id"] == MEAN], needed])
         hourly = hourly_demand(self.source, self.settings)
         return plan_requirement(forecast.reset_index(drop=True), self.usage_tables.max_held, self.settings, hourly)
 
@@ -400,11 +418,28 @@ class Study:
         return plan_gpu_types(self.source, self.demand, parts, self.requirement, self.settings, by="cluster")
 
     @result
+    def periods(self) -> pd.DataFrame:
+        """GPUs required from the arrival of an order on, every four weeks; see `requirement_by_period`."""
+        need, weeks = self.need, pd.Timedelta("28D")
+        begins = pd.Series([need.log_end + need.lead_time + number * weeks for number in range(4)])
+        return requirement_by_period(need, self.requirement.installed_at(begins), begins, self.settings.service_level)
+
+    @result
+    def order_backtest(self) -> pd.DataFrame:
+        """Plans at earlier times with the same lead: ``origin``, ``plan``, ``need``, and what a ``rule`` would say."""
+        return self.need.backtest(self.settings.service_level)
+
+    @result
+    def targets(self) -> pd.DataFrame:
+        """GPUs required for other targets for waits; see `other_targets`."""
+        return other_targets(self.need, self.settings)
+
+    @result
     def orders(self) -> pd.DataFrame:
         """What is idle, short and waited for with an order now, later, or none."""
         waits = self.attempt("wait_plan", lambda: self.queue_plan)
         end = pd.Timestamp(self.usage_tables.tables["log"]["last"].iloc[0])
-        return compare_orders(self.requirement, waits, end, self._at_mean_prices)
+        return compare_orders(self.requirement, self.need, waits, end, self._at_mean_prices)
 
     @cached_property
     def purchase_mix(self) -> pd.DataFrame:
@@ -440,10 +475,11 @@ class Study:
         types = self.attempt("gpu_type_plans", lambda: self.gpu_type_plans)
         if self.settings.pool == "cluster":
             types = self.attempt("cluster_plans", lambda: self.cluster_plans)
-        numbers = headline(self.requirement, self.demand, self.usage_tables.tables["log"], self.settings)
-        waits = self.attempt("wait_plan", lambda: self.queue_plan)
-        numbers["pool"] = NOUNS[self.settings.pool]
-        numbers["availability"] = None if waits is None else waits.availability
+        log = self.usage_tables.tables["log"]
+        numbers = headline(self.requirement, self.need, self.demand, log, self.settings)
+        waits = self.attempt("waits", lambda: self.wait_tables)
+        beside = float("nan") if waits is None else waits.beside_idle
+        numbers |= {"pool": NOUNS[self.settings.pool], "waits_beside_idle": None if math.isnan(beside) else beside}
         return numbers | risk_numbers(self.requirement, self.demand, risk) | gpu_type_numbers(types)
 
     def report(

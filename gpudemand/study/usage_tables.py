@@ -167,7 +167,7 @@ class UsageTables:
     held where the log has no submit times, and the peak of the GPUs held, where it is known. `held`: ``ds``, ``y``:
     mean of the GPUs held per bin, whole bins only. `groups`: ``unique_id`` (user, group, ...), ``ds``, ``y``: mean
     GPUs held per day, or per bin where that is longer. `hourly`: ``unique_id``, ``ds``, ``y``: mean GPUs held by all
-    jobs per hour, where it is known. `max_held`: maximum of the GPUs held at once. `tables`: those of
+    jobs per hour, where it is known. `max_held`: GPUs held at once; see `usual_most`. `tables`: those of
     `gpudemand.study.usage_tables`, by the stem of their files.
     """
 
@@ -201,7 +201,19 @@ def compute_usage_tables(source: Source, skipped: Skipped | None = None) -> Usag
     total.attrs = dict(mean.attrs)
     groups = source.usage(by, _display_freq(source.settings), "gpus", partial=True)
     hourly = attempt(HOURLY, lambda: source.usage(None, "h", "gpus"))
-    return UsageTables(total, held, groups, hourly, max_held, log_tables(source, held))
+    most = usual_most(None if peak is None else peak["y"], max_held)
+    return UsageTables(total, held, groups, hourly, most, log_tables(source, held))
+
+
+def usual_most(peaks: pd.Series | None, most: float) -> float:
+    """GPUs held at once in at least three bins, which stand for those installed where no number is given.
+
+    The most ever held may be one mistyped job; of fewer than four weeks of days, and without peaks, it is taken.
+
+    >>> usual_most(pd.Series([64.0] * 30 + [8000.0]), 8000.0), usual_most(pd.Series([8.0, 64.0]), 64.0)
+    (64.0, 64.0)
+    """
+    return most if peaks is None or peaks.count() < 28 else whole_gpus(float(peaks.nlargest(3).iloc[-1]))
 
 
 def held_and_wanted(usage: UsageTables) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""How long jobs waited, as the report shows it."""
+"""How long jobs waited, and the GPUs that are needed so that they do not."""
 
 from __future__ import annotations
 
@@ -8,28 +8,24 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from gpudemand._array import STRING
+from gpudemand._array import STRING, FloatArray
 from gpudemand._validation import InputError
 from gpudemand.metrics import levels
-from gpudemand.planning.capacity import broadcast_by_time
+from gpudemand.planning.need import NeedForecast, WaitTarget, fewest_gpus, wait_target
 from gpudemand.planning.programmes import PlannedWork
 from gpudemand.planning.quantiles import pick_model
-from gpudemand.planning.wait_plan import WaitPlan, plan_waits
-from gpudemand.planning.waits import effective_capacity, with_expected_ends
-from gpudemand.study.selection import SelectedForecast
+from gpudemand.planning.wait_plan import WaitPlan, curve_gpus, wait_curve
 from gpudemand.study.settings import Settings
-from gpudemand.study.source import tells_waits
-from gpudemand.study.usage_tables import MEAN, WAIT, UsageTables, period_end
-from gpudemand.units import SECONDS_PER_HOUR
-from gpudemand.usage.series import recorded_until
-from gpudemand.usage.waits import checked_wait_tables
+from gpudemand.study.source import Source, tells_waits
+from gpudemand.study.usage_tables import PEAK, WAIT, UsageTables, period_end
+from gpudemand.units import SECONDS_PER_HOUR, parse_duration
+from gpudemand.usage.bins import parse_freq
+from gpudemand.usage.waits import checked_wait_tables, share_beside_idle
 
-_NO_TARGET = "no target for waits was given; add --wait 1h (wait='1h'), the time within which jobs are to start."
-#: Period whose waits tell how many of the GPUs run jobs.
-_RECENT = pd.Timedelta("56D")
-#: Between this share of a future and the rest of it no quantile is interpolated, so that the probability to meet the
-#: target is the share of the futures that do, as it is printed.
-_STEP = 0.04
+#: After the arrival of an order, the requirement is told for so long.
+_AFTER, _WEEK = pd.Timedelta("84D"), pd.Timedelta("7D")
+#: Equally likely windows that stand for their distribution.
+_SHARES = (np.arange(100) + 0.5) / 100
 _SECONDS = ("median_wait_s", "mean_wait_s", "p95_wait_s")
 
 
@@ -39,17 +35,19 @@ class Waits:
 
     `by_size`: as `wait_table` returns it, by size. `table`: ``size`` (GPUs of the job; the first row ``all``),
     ``jobs``, ``median_wait_h``, ``mean_wait_h``, ``p95_wait_h``, ``share_over_1h``, ``waited_gpu_hours``, ``waiting``
-    and ``gave_up``.
+    and ``gave_up``. `beside_idle`: share of the time that jobs waited beside as many idle GPUs as they wanted.
     """
 
     by_size: pd.DataFrame
     table: pd.DataFrame
+    beside_idle: float = float("nan")
 
 
 def compute_waits(jobs: pd.DataFrame, usage: UsageTables, settings: Settings) -> Waits:
     """Sum up the waits until the end of the period.
 
-    `jobs`: canonical job table. `usage`: ``total`` is read. `settings`: ``tz`` is read.
+    `jobs`: canonical job table. `usage`: ``total`` is read, and ``max_held``, where no number is installed. `settings`:
+    ``tz`` and ``installed`` are read.
     """
     _check_tells_waits(jobs)
     attrs = jobs.attrs
@@ -60,7 +58,8 @@ def compute_waits(jobs: pd.DataFrame, usage: UsageTables, settings: Settings) ->
     hours = (table[list(_SECONDS)] / SECONDS_PER_HOUR).rename(columns=lambda name: name.replace("_s", "_h"))
     others = table.drop(columns=["jobs", *_SECONDS])
     table = pd.concat([table[["jobs"]], hours, others], axis=1).rename_axis("size").reset_index()
-    return Waits(by_size, table)
+    given = settings.total_installed
+    return Waits(by_size, table, share_beside_idle(jobs, given if isinstance(given, float) else usage.max_held))
 
 
 def _check_tells_waits(jobs: pd.DataFrame) -> None:
@@ -68,65 +67,180 @@ def _check_tells_waits(jobs: pd.DataFrame) -> None:
         raise InputError("the log tells no waits: it has no submit times, or every job started when it was submitted.")
 
 
-def plan_for_waits(
-    jobs: pd.DataFrame,
-    programmes: Sequence[PlannedWork],
-    selected: SelectedForecast,
-    installed: float,
-    settings: Settings,
-) -> WaitPlan:
-    """GPUs so that jobs start in time, at the demand that is forecast.
+@dataclass(frozen=True)
+class Need:
+    """GPUs that windows of four weeks need, of the log and of work that is known to come.
 
-    `jobs`: canonical job table. `programmes`: their jobs come when they are stated to, besides those that are drawn.
-    `selected`: its forecast of the series ``mean`` is read. `installed`: GPUs installed. `settings`: ``wait``,
-    ``wait_share``, ``service_level`` and ``installed`` are read.
+    `forecast`: of the log. `target`: for waits; None of usage without jobs, whose peaks count. `work`: jobs of
+    programmes. `log_end`, `lead_time`: the requirement is told from the arrival of an order on that is placed as the
+    log ends. `availability`: share of the GPUs that runs jobs. `shared`: need of all pools, of whose further work this
+    one has a share.
     """
-    if settings.wait is None:
-        raise InputError(_NO_TARGET)
-    _check_tells_waits(jobs)
-    mean = selected.forecast[selected.forecast["unique_id"] == MEAN].assign(unique_id="total")
-    given = settings.total_installed
-    steps = broadcast_by_time(given, mean["ds"]) if isinstance(given, pd.Series) else np.empty(0)
-    until = recorded_until(jobs)
-    log = with_expected_ends(jobs)
-    # By type or in time it is not known which of the GPUs the waits of the log had.
-    availability = _availability(log, given, until) if isinstance(given, float) else 1.0
-    plan = plan_waits(
-        mean,
-        log,
-        installed=installed,
-        wait=settings.wait,
-        wait_share=settings.wait_share,
-        service_level=settings.service_level,
-        availability=availability,
-        until=until,
-        capacities=np.unique(steps[steps > 0]).tolist(),
-        work=pd.concat([work.jobs() for work in programmes], ignore_index=True) if programmes else None,
+
+    forecast: NeedForecast
+    target: WaitTarget | None
+    work: pd.DataFrame | None
+    log_end: pd.Timestamp
+    lead_time: pd.Timedelta
+    availability: float = 1.0
+    shared: Need | None = None
+    share: float = 0.0
+
+    @property
+    def basis(self) -> str:
+        """Name of the requirement: for waits, or for peaks."""
+        return PEAK if self.target is None else WAIT
+
+    def quantiles(self, share: float, ds: pd.DatetimeIndex) -> FloatArray:
+        """GPUs that suffice with a probability for the four weeks from each time on.
+
+        What an order can no longer change has the uncertainty of its lead; what comes after an order that is placed
+        now, that of its arrival, since later orders will know more.
+        """
+        arrival = self.log_end + self.lead_time
+        width = ds[1] - ds[0] if len(ds) > 1 else pd.Timedelta(0)
+        weeks = np.floor((ds + width - arrival) / _WEEK)  # the bin of the arrival is already after it
+        known = {week: self.at(arrival + week * _WEEK, share) for week in np.unique(weeks)}
+        return np.array([known[week] for week in weeks])
+
+    def at(self, begin: pd.Timestamp, share: float) -> float:
+        """GPUs that suffice with a probability for the four weeks from a time on."""
+        days, lead = (begin - self.log_end) / pd.Timedelta("1D"), self.lead_time / pd.Timedelta("1D")
+        need = self.forecast.quantile(share, max(min(days, lead), 0.0))
+        if days > lead:
+            need *= self.forecast.growth(lead, days)
+        return (need + self._extra(begin)) / self.availability
+
+    def _extra(self, begin: pd.Timestamp) -> float:
+        """GPUs that known work adds."""
+        shared = 0.0 if self.shared is None else self.share * self.shared._extra(begin)
+        return shared + self._own_extra(begin)
+
+    def _own_extra(self, begin: pd.Timestamp) -> float:
+        if self.work is None or not ((self.work["end"] > begin) & (self.work["submit"] < begin + 4 * _WEEK)).any():
+            return 0.0
+        if self.target is None:
+            return _most_held(self.work, begin)
+        return self.forecast.extra_gpus(self.work, begin, self.target)
+
+    def risk(self, gpus: float, begin: pd.Timestamp) -> float:
+        """Probability that the four weeks from a time on need more than a number of GPUs."""
+        days, lead = (begin - self.log_end) / pd.Timedelta("1D"), self.lead_time / pd.Timedelta("1D")
+        there = gpus * self.availability - self._extra(begin)
+        if days > lead:
+            return self.forecast.exceedance(there / self.forecast.growth(lead, days), lead)
+        return self.forecast.exceedance(there, max(days, 0.0))
+
+    def backtest(self, share: float) -> pd.DataFrame:
+        """Plans at earlier times with the same lead; see `NeedForecast.backtest`."""
+        table = self.forecast.backtest(share, self.lead_time / pd.Timedelta("1D"))
+        table.insert(0, "origin", self.log_end - table.pop("weeks_ago").astype(float) * _WEEK)
+        return table
+
+    def samples(self, begin: pd.Timestamp) -> FloatArray:
+        """Equally likely needs of the four weeks from a time on, ascending."""
+        return np.array([self.at(begin, share) for share in _SHARES])
+
+
+def _most_held(work: pd.DataFrame, begin: pd.Timestamp) -> float:
+    """Most GPUs of known jobs at once in the four weeks from a time on."""
+    there = work[(work["end"] > begin) & (work["submit"] < begin + 4 * _WEEK)]
+    steps = pd.concat(
+        [pd.Series(there["gpus"].to_numpy(), there["submit"]), pd.Series(-there["gpus"].to_numpy(), there["end"])]
     )
-    assert isinstance(plan, WaitPlan)  # one number of GPUs, so one pool
-    return plan
+    return float(steps.groupby(level=0).sum().sort_index().cumsum().max())
 
 
-def _availability(jobs: pd.DataFrame, installed: float, until: pd.Timestamp) -> float:
-    """Share of the GPUs installed on which a simulated queue gives the mean wait of the last weeks."""
-    begin = max(until - _RECENT, jobs["submit"].min())
-    return effective_capacity(jobs, installed, start=begin, until=until) / installed
+def needed_gpus(
+    source: Source, programmes: Sequence[PlannedWork], settings: Settings, by: str | None = None, name: str = ""
+) -> Need:
+    """Need of the log, or of one of its pools, and of the programmes.
 
-
-def as_forecast(plan: WaitPlan, forecast: pd.DataFrame) -> pd.DataFrame:
-    """GPUs that the target for waits needs, as a forecast with the bins, model and levels of another, and further ones.
-
-    Each bin has the quantiles over the simulated futures: they are of the whole time ahead.
+    `by`, `name`: key and name of the pool, such as ``"gpu_type"`` and ``"A100"``; one that is not used needs none.
     """
-    model, n = pick_model(forecast, None), len(plan.needed)
-    # The distribution rises in steps, one a future: at each share it is the number that more of the futures need.
-    finest = np.abs(np.arange(n)[:, None] + [_STEP, 1 - _STEP] - n / 2) * 200 / n
+    wait = source.settings.wait
+    target = None if wait is None else wait_target(wait, settings.wait_share)
+    work = pd.concat([work.jobs() for work in programmes], ignore_index=True) if programmes else None
+    try:
+        forecast = source.need(target, by, name)
+    except InputError:
+        if by is None:
+            raise
+        forecast = NeedForecast.none()
+    log_end, lead_time = pd.Timestamp(str(source.settings.until)), parse_duration(settings.longest_lead_time)
+    return Need(forecast, target, work, log_end, lead_time, settings.availability)
+
+
+def plan_for_waits(need: Need, installed: float, settings: Settings) -> WaitPlan:
+    """GPUs with which jobs start in time in the four weeks after the arrival of an order, and waits on others.
+
+    `installed`: GPUs installed. `settings`: ``service_level`` is read.
+    """
+    if need.target is None:
+        raise InputError("this is usage over time and no jobs, so how long they would wait is not known.")
+    needed = need.samples(need.log_end + need.lead_time)
+    required = float(np.ceil(need.at(need.log_end + need.lead_time, settings.service_level)))
+    outcomes = need.forecast.outcomes(need.target)
+    curve = wait_curve(curve_gpus(required, [installed]), needed, outcomes)
+    found = (required, installed, need.target, settings.service_level, curve, needed)
+    return WaitPlan(*found, availability=need.availability, need=need.forecast, outcomes=outcomes)
+
+
+def as_forecast(need: Need, forecast: pd.DataFrame, freq: str) -> pd.DataFrame:
+    """GPUs needed until weeks after the arrival of an order, as a forecast with the model and levels of another."""
+    model, bins = pick_model(forecast, None), pd.DatetimeIndex(forecast["ds"].unique()).sort_values()
+    end = (need.log_end + need.lead_time + _AFTER).tz_convert(bins.tz)
+    ds = bins.append(pd.date_range(bins[-1], end, freq=parse_freq(freq))[1:])
     shares = {model: 0.5}
-    for level in sorted({*levels(forecast, model), *finest.round(9).ravel().tolist()}):
+    for level in levels(forecast, model):
         shares |= {f"{model}-lo-{level:g}": 0.5 - level / 200, f"{model}-hi-{level:g}": 0.5 + level / 200}
-    beyond = np.minimum(np.array([*shares.values()]) + _STEP / 2 / n, 1.0)
-    needed = dict(zip(shares, np.quantile(plan.needed, beyond, method="inverted_cdf").tolist(), strict=True))
-    bins = forecast.loc[forecast["unique_id"] == MEAN, ["unique_id", "ds"]].assign(unique_id=WAIT)
-    result = pd.concat([bins, pd.DataFrame(needed, index=bins.index)], axis=1)
+    rows = {name: need.quantiles(share, ds) for name, share in shares.items()}
+    result = pd.DataFrame({"unique_id": need.basis, "ds": ds, **rows})
     result.attrs = dict(forecast.attrs)
     return result
+
+
+#: Targets that are told beside the one that is planned for.
+_WAITS, _SHARES_IN_TIME = ("10min", "1h", "4h", "24h"), (0.8, 0.9, 0.95)
+#: Jobs of a window beyond which that takes too long.
+_MOST_JOBS = 100_000
+
+
+def other_targets(need: Need, settings: Settings) -> pd.DataFrame:
+    """GPUs required for other targets: those of the last window, in relation to what the stated target takes there.
+
+    Returns ``wait``, and ``required_80``, ``required_90`` and ``required_95``, the share of the jobs in time.
+    """
+    window = need.forecast.window
+    if need.target is None or window is None or not need.forecast.last:
+        raise InputError("this is usage over time and no jobs, so how long they would wait is not known.")
+    if len(window.counted) > _MOST_JOBS:
+        raise InputError("the log has too many jobs for the queue to be simulated for each of several targets.")
+    required, rows = need.at(need.log_end + need.lead_time, settings.service_level), []
+    for wait in dict.fromkeys([*_WAITS, str(settings.wait)]):
+        row: dict[str, object] = {"wait": wait}
+        for share in _SHARES_IN_TIME:
+            fewest = fewest_gpus(window, wait_target(wait, share), guess=need.forecast.last)
+            row[f"required_{100 * share:.0f}"] = np.ceil(required * fewest / need.forecast.last)
+        rows.append(row)
+    table = pd.DataFrame(rows)
+    return table.sort_values("wait", key=lambda waits: waits.map(parse_duration), ignore_index=True)
+
+
+def requirement_by_period(need: Need, installed: FloatArray, begins: pd.Series, service_level: float) -> pd.DataFrame:
+    """GPUs required for the four weeks from each time on.
+
+    `installed`: GPUs there at each time. Returns ``begin``, ``required_p50``, ``required``, ``installed`` and ``risk``,
+    the probability that those do not suffice.
+    """
+    rows = [
+        {
+            "begin": begin,
+            "required_p50": np.ceil(need.at(begin, 0.5)),
+            "required": np.ceil(need.at(begin, service_level)),
+            "installed": there,
+            "risk": need.risk(there, begin),
+        }
+        for begin, there in zip(begins, installed, strict=True)
+    ]
+    return pd.DataFrame(rows)

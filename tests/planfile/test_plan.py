@@ -172,7 +172,7 @@ def test_a_training_of_a_plan_is_a_part_of_the_forecast(tmp_path, monkeypatch):
     monkeypatch.setattr(candidates, "_MIN_COMBINATION_BINS", 10_000)
     programmes = plan_of(tmp_path, PRETRAINING).programmes
     log = make_log(days=120)
-    alone, more = (Study(log, horizon=21, programmes=work) for work in ((), programmes))
+    alone, more = (Study(log, horizon=21, lead_time="1D", programmes=work) for work in ((), programmes))
     added = more.forecast["Study"].sum() - alone.forecast["Study"].sum()
     parts = more.forecast[more.forecast["unique_id"] == "total/pretraining"]
     assert 24 * parts["Study"].sum() == pytest.approx(programmes[0].gpu_hours)

@@ -12,7 +12,9 @@ from gpudemand.jobs.table import as_jobs
 from gpudemand.report import figures
 from gpudemand.study import selection as candidates
 from gpudemand.study import study as stages
+from gpudemand.study.requirement import plan_requirement
 from gpudemand.study.study import Study
+from gpudemand.study.waits import as_forecast, needed_gpus
 
 HOSTILE = ["<script>alert(1)</script>", "x_$<b>", "_under", "quote\"',;", "line\nbreak", "y" * 10_000, "张伟"]
 
@@ -96,6 +98,13 @@ def steps() -> list[str]:
     return []
 
 
+def requirement_of(source, selected, max_held=80.0):
+    """The requirement of a job log, as `Study` plans it."""
+    settings, mean = source.settings, selected.forecast[selected.forecast["unique_id"] == "mean"]
+    needed = as_forecast(needed_gpus(source, (), settings), mean, settings.freq)
+    return plan_requirement(pd.concat([mean, needed]), max_held, settings)
+
+
 @pytest.fixture(scope="session")
 def study(log, steps):
     return Study(log, horizon=14, prices=(1.25, 3), progress=steps.append)
@@ -105,5 +114,5 @@ def study(log, steps):
 def built(study, steps, tmp_path_factory):
     """Folder of a finished report."""
     index = study.report(tmp_path_factory.mktemp("report") / "out")
-    assert len(steps) == 8
+    assert len(steps) == 9
     return index.parent

@@ -18,19 +18,18 @@ from gpudemand.report.page import gpu_types_sentence
 from gpudemand.report.text import dates, lead_time
 from gpudemand.study.gpu_types import ALL, check_pools, gpu_type_numbers, plan_gpu_types
 from gpudemand.study.pools import parse_installed
-from gpudemand.study.requirement import plan_requirement
 from gpudemand.study.selection import select_and_forecast
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import JobSource
 from gpudemand.study.study import Study
 from gpudemand.study.usage_tables import MEAN, compute_usage_tables
-from tests.report.conftest import make_log, renamed
+from tests.report.conftest import make_log, renamed, requirement_of
 from tests.report.test_earlier import SCHEMA
 
 REQUIRED = [f"required_{share}" for share in SHARES]
 pytestmark = pytest.mark.usefixtures("selected_once")
 
-NUMBERS = {"service_level": 0.95, "basis": "peak"}
+NUMBERS = {"service_level": 0.95, "basis": "wait", "installed": 80.0, "installed_later": 80.0, "to_order": 0}
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +45,9 @@ def selected(log):
 
 
 def plan(log, selected, **changed):
-    settings = Settings(horizon=7, lead_time="10D", **changed)
-    requirement = plan_requirement(selected.forecast, 80.0, settings)
-    return plan_gpu_types(JobSource.of(log, settings), selected, None, requirement, settings), requirement
+    source = JobSource.of(log, Settings(horizon=7, lead_time="10D", **changed))
+    requirement = requirement_of(source, selected)
+    return plan_gpu_types(source, selected, None, requirement, source.settings), requirement
 
 
 def test_types_require_at_least_as_many_as_one_pool(log, selected):
@@ -62,13 +61,11 @@ def test_types_require_at_least_as_many_as_one_pool(log, selected):
 
 
 def test_means_of_types_sum_to_the_total(log, selected):
-    settings = Settings(horizon=7, target_utilization=1.0)
     types, _ = plan(log, selected, target_utilization=1.0)
-    steps = types.by_bin.groupby(["gpu_type", "ds"])["required_p50"].max().groupby("ds").sum()
+    means = [of_type.plans[MEAN].table.set_index("ds")["demand_p50"] for of_type in types.plans.values()]
     mean = selected.forecast[selected.forecast["unique_id"] == MEAN].set_index("ds")[selected.model]
-    # The plan of the peaks is binding; both are rounded up to whole GPUs.
-    assert (steps >= mean - 1e-9).all()
-    assert len(steps) == settings.horizon
+    assert (sum(means) >= mean - 1e-9).all()
+    assert len(means[0]) == len(mean) == 7
 
 
 def test_a_type_that_is_seldom_used_does_not_widen_the_others():
@@ -76,8 +73,8 @@ def test_a_type_that_is_seldom_used_does_not_widen_the_others():
     log["gpu_type"] = log["gpu_type"].mask(log.index % 80 > 0, "A100").mask(log.index % 80 == 0, "H100")
     source = JobSource.of(log, settings)
     selected = select_and_forecast(compute_usage_tables(source).total, 28)
-    requirement = plan_requirement(selected.forecast, 80.0, settings)
-    table = plan_gpu_types(source, selected, None, requirement, settings).table.set_index("gpu_type")
+    requirement = requirement_of(source, selected)
+    table = plan_gpu_types(source, selected, None, requirement, source.settings).table.set_index("gpu_type")
     assert table.loc["A100", "required_p95"] < 1.1 * requirement.required
 
 
@@ -97,20 +94,23 @@ def test_shortfall_is_by_type_where_installed_is(log, selected):
     )
     jobs = pd.DataFrame({"gpu_type": ["H100"], "jobs": [1]})
     assert f"H100 {h100} (from 1 job, {h100 - 5} short), A100" in gpu_types_sentence(types.table, NUMBERS, jobs)
-    assert "instead of waits" in gpu_types_sentence(types.table, NUMBERS | {"basis": "wait"})
-    numbers = {"installed_from": "given", "first_crossing": None, "order_by": None, **NUMBERS}
+    numbers = {
+        "installed_from": "given",
+        "first_crossing": None,
+        "order_by": None,
+        "risk_without_order": 0.1,
+        **NUMBERS,
+    }
     numbers |= {
         "lead_time": "10D",
         "log_end": "2026-03-02T00:00:00+00:00",
         "plan_end": "2026-03-15T00:00:00+00:00",
         **gpu_type_numbers(types),
     }
-    assert "As one pool, required GPUs do not exceed the GPUs installed" in dates(numbers)
-    assert "by GPU type, H100 runs short from " in dates(numbers)
-    assert dates(numbers).endswith(": order now.")
-    assert "Required GPUs do not exceed" in dates({**numbers, **gpu_type_numbers(None)})
-    pool = {"first_crossing": "2026-04-02T00:00:00+00:00", "order_by": "2026-03-23T00:00:00+00:00"}
-    assert "H100 alone runs short earlier, on " in dates({**numbers, **pool})
+    said = dates(numbers)
+    assert said.startswith("As one pool, those installed suffice with probability 90%; by GPU type, H100 runs short: ")
+    assert "Order it now" in said
+    assert dates({**numbers, **gpu_type_numbers(None)}).startswith("Order none")
 
 
 def test_retired_and_unused_types_are_listed(log, selected):
@@ -134,14 +134,13 @@ def test_a_type_may_change_in_time(log, selected):
     later = pd.Series([5.0, 1000.0], [ds.iloc[0] - pd.Timedelta("1D"), ds.iloc[3]])
     types, requirement = plan(log, selected, installed={"A100": 1000.0, "H100": later})
     table = types.table.set_index("gpu_type")
-    assert requirement.envelope()["installed"].tolist() == [1005.0] * 3 + [2000.0] * 4
+    assert requirement.envelope()["installed"].head(7).tolist() == [1005.0] * 3 + [2000.0] * 4
     assert table["installed"].to_dict() == {ALL: 1005, "H100": 5, "A100": 1000}
     # The shortfall of H100 ends before an order could arrive, with those that are delivered.
     assert table.loc["H100", "first_crossing"] < later.index[1]
     assert table["order_by"].isna().all()
     assert gpu_type_numbers(types)["type_order_by"] is None
-    required = types.by_bin[types.by_bin["gpu_type"] == "H100"]["required"]
-    assert table.loc["H100", "shortfall"] == required.iloc[:3].max() - 5
+    assert table.loc["H100", "shortfall"] == 0, "as an order would arrive"
     assert table.loc["H100", "first_crossing"] == ds.iloc[0]
     assert table.loc["A100", "shortfall"] == 0
 
@@ -183,8 +182,9 @@ def test_one_type_is_one_pool(log, selected):
 def test_each_type_has_its_lead_time_and_the_whole_the_longest(log, selected):
     leads = {"A100": "5D", "H100": "20W"}
     settings = Settings(horizon=7, lead_time=leads, installed={"A100": 5.0, "H100": 5.0})
-    requirement = plan_requirement(selected.forecast, 80.0, settings)
-    types = plan_gpu_types(JobSource.of(log, settings), selected, None, requirement, settings)
+    source = JobSource.of(log, settings)
+    requirement = requirement_of(source, selected)
+    types = plan_gpu_types(source, selected, None, requirement, source.settings)
     table = types.table.set_index("gpu_type")
     ahead = (table["first_crossing"] - table["order_by"]) / pd.Timedelta("1D")
     assert ahead.to_dict() == table["lead_time_days"].to_dict() == {ALL: 140, "H100": 140, "A100": 5}

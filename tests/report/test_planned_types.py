@@ -13,12 +13,11 @@ from gpudemand.planning import Programme
 from gpudemand.study.gpu_types import ALL, plan_gpu_types
 from gpudemand.study.plan_file import read_plan
 from gpudemand.study.pools import check_aliases, rename_series
-from gpudemand.study.requirement import plan_requirement
 from gpudemand.study.selection import select_and_forecast
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import JobSource, SeriesSource
 from gpudemand.study.usage_tables import compute_usage_tables
-from tests.report.conftest import make_log
+from tests.report.conftest import make_log, requirement_of
 
 WEEK = ("2026-03-02", "2026-03-09")
 #: 24 GPUs all week.
@@ -34,10 +33,9 @@ def log():
 @pytest.fixture(scope="module")
 def medians(log):
     """GPUs required of each type and of all, at the median and all of them usable, for programmes with some types."""
-    settings = Settings(horizon=7, target_utilization=1.0)
-    source = JobSource.of(log, settings)
+    source = JobSource.of(log, Settings(horizon=7, lead_time="1D"))
     selected = select_and_forecast(compute_usage_tables(source).total, 7)
-    requirement = plan_requirement(selected.forecast, 80.0, settings)
+    requirement, settings = requirement_of(source, selected), source.settings
 
     def plan(*types, at="required_p50"):
         work = [Programme(f"work {name}", **WORK, gpu_type=name) for name in types]
@@ -50,18 +48,20 @@ def medians(log):
 def test_work_counts_in_the_pool_of_its_type_and_in_no_other(medians):
     alone, more = medians(), medians("H100")
     assert more["A100"] == alone["A100"]
-    assert more["H100"] == alone["H100"] + 24
+    # Of its 24 GPUs, those that the other jobs leave idle now and then need not be added.
+    assert alone["H100"] + 8 <= more["H100"] <= alone["H100"] + 26
 
 
 def test_work_without_a_type_is_spread(medians):
     added = (medians(None) - medians()).drop(ALL)
     assert (added > 0).all()
-    assert added.sum() == pytest.approx(24, abs=2)
+    assert 8 <= added.sum() <= 26
 
 
 def test_work_on_a_type_that_no_job_has_had_is_a_pool(medians):
     alone, more = medians(), medians("B200")
-    assert more["B200"] == 24
+    # Of work that is spread over the week at random, more than its mean of 24 is wanted now and then.
+    assert 24 <= more["B200"] <= 40
     assert more[["A100", "H100"]].to_dict() == alone[["A100", "H100"]].to_dict()
 
 
@@ -75,11 +75,11 @@ def test_types_still_require_as_many_as_one_pool(log, quick):
 def test_a_study_has_the_new_type_with_what_is_installed_of_it(log, quick):
     work = [Programme("training", **WORK, gpu_type="B200")]
     installed = {"A100": 100.0, "H100": 100.0, "B200": 0.0}
-    table = Study(log, horizon=7, programmes=work, installed=installed).gpu_type_plans.table
+    table = Study(log, horizon=7, lead_time="1D", programmes=work, installed=installed).gpu_type_plans.table
     row = table.set_index("gpu_type").loc["B200"]
     assert (row["installed"], row["shortfall"]) == (0, row["required"])
-    assert row["required"] >= 24
-    assert row["first_crossing"] == pd.Timestamp(WEEK[0], tz="UTC")
+    assert 24 <= row["required"] <= 40
+    assert row["first_crossing"] <= pd.Timestamp(WEEK[0], tz="UTC")
 
 
 @pytest.mark.parametrize(

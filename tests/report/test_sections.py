@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,6 @@ from gpudemand.segments import ExtrapolationWarning, TopologicalSegmenter
 from gpudemand.study import parts as user_segments
 from gpudemand.study.parts import forecast_parts, segment_users
 from gpudemand.study.requirement import (
-    backtest_plans,
     headline,
     plan_requirement,
     purchase_costs,
@@ -29,6 +29,7 @@ from gpudemand.study.selection import select_and_forecast
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import JobSource
 from gpudemand.study.usage_tables import compute_usage_tables
+from gpudemand.study.waits import as_forecast, needed_gpus
 from tests.report.conftest import make_log, renamed
 
 SETTINGS = Settings(horizon=7, lead_time="10D", prices=(1.0, 4.0))
@@ -49,7 +50,11 @@ def segments(cluster):
 def planned(cluster):
     usage = compute_usage_tables(JobSource.of(cluster[0], SETTINGS))
     selected = select_and_forecast(usage.total, SETTINGS.horizon)
-    return usage, selected, plan_requirement(selected.forecast, usage.max_held, SETTINGS)
+    need = needed_gpus(JobSource.of(cluster[0], SETTINGS), (), SETTINGS)
+    mean = selected.forecast[selected.forecast["unique_id"] == "mean"]
+    forecast = pd.concat([mean, as_forecast(need, mean, "D")])
+    settings = replace(SETTINGS, until=need.log_end, wait="1h")
+    return usage, selected, plan_requirement(forecast, usage.max_held, settings), need
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +78,7 @@ def test_segments_recover_the_archetypes_and_contain_every_user(cluster, segment
 
 
 def test_parts_sum_to_the_total_in_forecast_and_history(planned, parts):
-    usage, selected, _ = planned
+    usage, selected, *_ = planned
     total = selected.forecast[selected.forecast["unique_id"] == "mean"].set_index("ds")[selected.model]
     pd.testing.assert_series_equal(
         parts.forecast.groupby("ds")[parts.model].sum(), total, check_names=False, check_freq=False
@@ -107,7 +112,7 @@ def test_parts_follow_by_and_small_ones_are_summed(cluster, planned):
 def test_requirement_grows_with_probability_and_equals_the_plan_at_its_level(planned):
     risk = risk_table(planned[2])
     assert risk["required"].is_monotonic_increasing
-    assert risk["required"].iloc[2] == planned[2].summary["required"].max()
+    assert risk["required"].iloc[2] == planned[2].required
     known = risk.dropna(subset="first_crossing")
     assert ((known["first_crossing"] - known["order_by"]) == pd.Timedelta("10D")).all()
     assert str(risk["order_by"].dtype) == "datetime64[ns, UTC]"
@@ -123,18 +128,10 @@ def test_costs_need_prices_and_hours(planned):
         purchase_costs(planned[2], Settings(horizon=1, prices=(1.0, 4.0)))
 
 
-def test_plan_backtest_covers_both_series_and_the_best_naive_method(planned):
-    table = backtest_plans(planned[1])
-    assert set(table["series"]) == {"mean", "peak"}
-    for series, rows in table.groupby("series"):
-        assert {planned[1].model, planned[1].best_naive(series)["model"]} == set(rows["model"])
-    assert (table["held"] >= table["coverage"]).all()
-
-
 def test_scenarios_are_compared_with_the_base_case(cluster, scenarios, planned):
     table = scenarios.table.set_index("scenario")
     base = table.loc["base case", "required"]
-    assert base == planned[2].summary["required"].max()
+    assert base == planned[2].required
     assert table.loc["20% growth", "required"] == pytest.approx(1.2 * base, abs=1.5)
     leaves = next(name for name in table.index if name.startswith("group") and name.endswith("leaves"))
     arrive = next(name for name in table.index if name.startswith("10 more users like segment"))
@@ -165,14 +162,15 @@ def test_segments_of_users_unlike_the_fitted_ones_say_so_without_names_of_featur
 
 
 def test_summary_has_interval_risk_parts_and_scenarios(planned, parts, scenarios):
-    usage, selected, requirement = planned
-    numbers = headline(requirement, selected, usage.tables["log"], SETTINGS)
+    usage, selected, requirement, need = planned
+    numbers = headline(requirement, need, selected, usage.tables["log"], replace(SETTINGS, wait="1h"))
     numbers |= risk_numbers(requirement, selected, risk_table(requirement))
     assert numbers["peak_bin_lo_95"] <= numbers["peak_bin_median"] <= numbers["peak_bin_hi_95"]
     tables = {"parts": parts.table, "scenarios": scenarios.table}
     text = " ".join(summarize(numbers, tables, parts.by))
     for part in ("the 95% interval", "with 99%", "segment", "20% growth", "WAPE"):
         assert part in text
+    numbers |= {"waits_beside_idle": None}
     assert len(summarize(numbers, {}, "")) == 5  # of them that the horizon of 7 days is shorter than the lead time
 
 
@@ -256,7 +254,6 @@ def test_no_recent_jobs_no_scenarios(tmp_path):
     assert "no jobs to change" in skipped
     assert "the 47 days after it count as without demand" in html
     numbers = pd.read_parquet(tmp_path / "tables" / "risk.parquet")
-    assert numbers["first_crossing"].isna().all()
     assert np.isfinite(numbers["required"]).all()
     assert "WAPE is undefined" in html
 

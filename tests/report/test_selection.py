@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.forecast.horizon import longest_horizon
+from gpudemand.planning.need import NeedForecast
 from gpudemand.study.requirement import plan_requirement
 from gpudemand.study.selection import Candidates, forecast_with, model_beyond_noise, select_and_forecast, split_windows
 from gpudemand.study.settings import Settings
+from gpudemand.study.waits import Need, as_forecast
 
 
 @pytest.fixture(scope="module")
@@ -110,14 +114,21 @@ def test_combination_needs_history_and_has_a_size_limit(usage):
     assert "CombinedForecaster" not in names(140, 20_000, 140)
 
 
-def test_requirement_is_the_larger_plan_and_the_earlier_date(selected):
-    requirement = plan_requirement(selected.forecast, 51.0, Settings(horizon=14, installed=45, lead_time="10D"))
+def test_requirement_counts_as_an_order_arrives(selected):
+    mean = selected.forecast[selected.forecast["unique_id"] == "mean"]
+    need = NeedForecast(40.0, 0.2, np.full(30, 40.0))
+    settings = Settings(horizon=14, installed=43, lead_time="10D", until=mean["ds"].min())
+    needed = Need(need, None, None, mean["ds"].min(), pd.Timedelta("10D"))
+    requirement = plan_requirement(pd.concat([mean, as_forecast(needed, mean, "D")]), 51.0, settings)
     table = requirement.summary.set_index("basis")
     assert requirement.binding == "peak"
     assert table.loc["peak", "target_utilization"] == 1
-    assert requirement.envelope()["required"].max() == table["required"].max()
-    assert requirement.first_crossing == requirement.envelope().query("required > installed")["ds"].min()
-    assert requirement.first_crossing - requirement.order_by == pd.Timedelta("10D")
+    assert requirement.required == np.ceil(need.quantile(0.95, 10)) == table.loc["peak", "required"]
+    assert requirement.required - 43 == requirement.shortfall == requirement.to_order(needed.log_end)
+    assert requirement.order_due(needed.log_end) == needed.log_end
+    ample = plan_requirement(requirement.forecast, 51.0, replace(settings, installed=60))
+    assert (ample.to_order(needed.log_end), ample.shortfall) == (0, 0)
+    assert pd.isna(ample.order_due(needed.log_end))
 
 
 def test_service_level_outside_the_default_levels_gets_its_quantile(quick, usage):

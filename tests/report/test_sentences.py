@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from gpudemand._validation import Skipped
 from gpudemand.jobs import read_jobs
 from gpudemand.report import text as sentences
-from gpudemand.report.page import drivers_sentence, log_span, orders_sentence, summarize
+from gpudemand.report.page import drivers_sentence, log_span, summarize
 from gpudemand.report.tables import _COLUMNS
 from gpudemand.report.text import caveats, short_horizon
 from gpudemand.study.scenarios import Scenarios
@@ -24,7 +23,7 @@ NUMBERS = {
     "installed": 965.0,
     "installed_from": "log",
     "shortfall": 39,
-    "basis": "peak",
+    "basis": "wait",
     "first_crossing": "2026-07-09T00:00:00+00:00",
     "order_by": "2026-04-10T00:00:00+00:00",
     "to_order": 39,
@@ -48,32 +47,37 @@ LOG = pd.DataFrame({"jobs": [900], "rejected": [100], "unknown_gpus": [0], "unkn
 LOG = LOG.assign(
     first=pd.Timestamp("2026-06-12", tz="UTC"), last=pd.Timestamp("2026-07-02", tz="UTC"), processors=False
 )
-PLANS = pd.DataFrame(
-    {"series": "peak", "model": "ETS", "service_level": [0.9, 0.95], "held": 0.98, "idle": 0.3, "short": 0.001}
-)
-TABLES = {"log": LOG, "plan_backtest": PLANS}
+PLANS = pd.DataFrame({"plan": [1200.0, 1100.0], "need": [1000.0, 1150.0], "rule": [1150.0, 1150.0]})
+TABLES = {"log": LOG, "order_backtest": PLANS}
+WAITS = pd.DataFrame({"median_wait_h": [0.0], "p95_wait_h": 1.0, "share_over_1h": 0.05})
 NUMBERS |= {f"required_p{p}": 1000 + p for p in (50, 90, 95, 99)} | {"share_over": 0.02}
 NUMBERS |= {"peak_bin": "2026-07-20T00:00:00+00:00", "peak_bin_median": 800.0}
-NUMBERS |= {"wait": None, "wait_share": 0.9, "peak_bin_lo_95": 700.0, "peak_bin_hi_95": 1004.0}
+NUMBERS |= {"required_lo": 900, "required_hi": 1004, "risk_without_order": 0.2, "availability": 1.0}
+NUMBERS |= {"order_arrives": "2026-09-30T00:00:00+00:00", "waits_beside_idle": None}
+NUMBERS |= {"wait": "1h", "wait_share": 0.9, "peak_bin_lo_95": 700.0, "peak_bin_hi_95": 1004.0}
 
 
 def changed(**changes):
     return {**NUMBERS, **changes}
 
 
-def test_requirement_is_compared_with_installed_both_ways():
-    begin = "By 29 Jul 2026 this cluster requires 1,004 GPUs, 39 more than the 965 "
+def test_requirement_says_what_for_and_is_compared_with_installed_both_ways():
+    begin = (
+        "So that 90% of the jobs start within 1 h from 30 Sep 2026 on, with probability 95%, this cluster requires "
+        "1,004 GPUs, 39 more than the 965 "
+    )
     assert sentences.requirement(NUMBERS) == begin + "held at once so far."
     assert sentences.requirement(changed(installed_from="given")) == begin + "installed."
     assert "no more than the 965 held" in sentences.requirement(changed(required=900, shortfall=0))
+    assert sentences.requirement(changed(basis="peak")).startswith("To hold what is wanted at once from 30 Sep 2026 on")
 
 
 def test_gpus_that_are_ordered_already_are_not_ordered_again():
-    ordered = changed(installed_from="given", installed_later=1024.0, to_order=0, order_by=None)
+    ordered = changed(installed_from="given", installed_later=1024.0, to_order=0, order_by=None, shortfall=0)
     what = "no more than the 1,024 that are installed when an order could arrive (965 now)."
     assert sentences.requirement(ordered).endswith(what)
-    assert sentences.dates(ordered).endswith("installed when an order could arrive suffice: order none.")
-    fewer = {**ordered, "installed_later": 900.0, "to_order": 104}
+    assert sentences.dates(ordered) == "Order none: on those installed, the target is missed with probability 20%."
+    fewer = {**ordered, "installed_later": 900.0, "shortfall": 104}
     assert "104 more than the 900 that are installed" in sentences.requirement(fewer)
 
 
@@ -81,28 +85,19 @@ def test_what_leaves_and_arrives_is_named_with_the_order():
     steps = [("2026-07-10T00:00:00+00:00", -40.0, None), ("2026-07-20T00:00:00+00:00", 1.0, "H100")]
     later = [dict(zip(("on", "gpus", "name"), step, strict=True)) for step in steps]
     said = sentences.dates(changed(installed_changes=later, order_by="2026-07-05T00:00:00+00:00"))
-    assert said.startswith("40 GPUs leave on 10 Jul 2026, 1 H100 GPU arrives on 20 Jul 2026. Required GPUs first")
-    assert said.endswith("order 39 GPUs by 5 Jul 2026.")
-    assert "order 39 GPUs now" in sentences.dates(changed(installed_changes=later))
+    assert said.startswith("40 GPUs leave on 10 Jul 2026, 1 H100 GPU arrives on 20 Jul 2026. Order 39 GPUs by 5 Jul")
+    assert "Order 39 GPUs now" in sentences.dates(changed(installed_changes=later))
     assert "and 6 changes later. " in sentences.dates(changed(installed_changes=5 * later))
 
 
-def test_an_order_that_comes_after_the_forecast_depends_on_demand():
-    assert sentences.dates(NUMBERS).endswith("after the forecast ends: order now if demand is to stay as high.")
-    assert sentences.dates(changed(plan_end="2026-10-29T00:00:00+00:00")).endswith("on 30 Sep 2026: order now.")
-
-
-def test_what_an_order_changes_and_what_contradicts_the_log_stand_first():
-    times = pd.to_datetime([None, "2026-08-01", "2026-09-01"], utc=True)
-    orders = pd.DataFrame({"order": [0, 8, 8], "in_service": times, "unmet_share": 0.0, "idle_share": 0.9})
-    orders = orders.assign(mean_wait_h=np.nan, wait_until_h=np.nan)
-    tables = {"plan_backtest": PLANS, "log": LOG.assign(max_held=2000.0), "orders": orders}
+def test_what_contradicts_the_log_stands_first_and_then_how_earlier_plans_did():
+    tables = {**TABLES, "log": LOG.assign(max_held=2000.0)}
     said = summarize(changed(installed_from="given", lead_time="7D"), tables, "segment")
     assert said[1].startswith(
         "The log spans 20 days, from 12 Jun 2026 to 2 Jul 2026. Of 3 jobs it does not tell the start"
     )
     assert said[2].startswith("Up to 2,000 GPUs were held at once in the log, more than the 965 installed")
-    assert said[3].startswith("Ordered now")
+    assert said[3].startswith("Of 2 plans at earlier times with this lead, 1 would have sufficed, with 1.08 times")
     assert not any(text.startswith("Up to") for text in summarize(NUMBERS, tables, "segment"))
 
 
@@ -116,21 +111,20 @@ def test_drivers_are_named_and_small_demand_is_no_whole_number():
 
 def test_one_gpu_is_one_gpu():
     one = changed(required=1, installed=1.0, installed_later=1.0, shortfall=0, peak_bin_median=1.0, required_p50=1)
-    text = " ".join([sentences.requirement(one), *summarize(one, {"plan_backtest": PLANS}, "segment")])
+    text = " ".join([sentences.requirement(one), *summarize(one, TABLES, "segment")])
     assert "requires 1 GPU, no more than" in text
     assert "1 GPU suffices with probability 50%" in text
     assert " 1 GPUs" not in text
 
 
 def test_order_date_is_past_future_or_never():
-    assert "order now" in sentences.dates(NUMBERS)
-    assert sentences.dates(changed(order_by="2026-07-05T00:00:00+00:00")).endswith("order by 5 Jul 2026.")
-    assert "first exceed the maximum of GPUs held so far on 9 Jul 2026, for at least 25% of a week" in sentences.dates(
-        NUMBERS
-    )
-    never = changed(first_crossing=None, order_by=None)
-    assert sentences.dates(never).startswith("Required GPUs do not exceed the maximum of GPUs held so far for 25% of")
-    assert "so far within the horizon" in sentences.dates({**never, "shortfall": 0})
+    said = sentences.dates(NUMBERS)
+    assert said.startswith("Order 39 GPUs now: what is ordered as the log ends is there on 30 Sep 2026 (90 days). ")
+    assert said.endswith("Without an order, the target is missed then with probability 20%.")
+    assert "Order 39 GPUs by 5 Jul 2026, with" in sentences.dates(changed(order_by="2026-07-05T00:00:00+00:00"))
+    never = changed(first_crossing=None, order_by=None, risk_without_order=0.001)
+    assert sentences.dates(never).endswith("the target is missed with probability below 1%.")
+    assert "more is wanted with probability" in sentences.dates({**never, "basis": "peak"})
 
 
 @pytest.mark.parametrize(
@@ -154,7 +148,7 @@ def test_caveats_name_kind_rejections_unknowns_and_a_short_horizon():
 
 
 def test_the_summary_says_that_the_forecast_ends_before_an_order_arrives():
-    tables = {"plan_backtest": TABLES["plan_backtest"]}
+    tables = {"order_backtest": PLANS}
     said = [
         text for text in summarize(NUMBERS, tables, "segment") if "before GPUs ordered as the log ends arrive" in text
     ]
@@ -163,31 +157,30 @@ def test_the_summary_says_that_the_forecast_ends_before_an_order_arrives():
     assert "arrive" not in " ".join(summarize(changed(lead_time="7D"), tables, "segment"))
 
 
-def test_a_target_for_waits_that_is_not_planned_for_is_named():
-    assert "not planned for" not in sentences.basis(NUMBERS)
-    said = sentences.basis(changed(wait="1h"))
-    assert "It is not planned for the target that 90% of the jobs start within 1 h" in said
-    assert "not planned for" not in sentences.basis(changed(wait="1h", basis="wait"))
+def test_the_basis_names_target_range_and_where_the_number_installed_is_from():
+    said = sentences.basis(NUMBERS)
+    assert "with probability 95% for the target that 90% of the jobs start within 1 h" in said
+    assert "between 900 and 1,004 (90%)" in said
+    assert said.endswith("GPUs installed: not given; what was held at once, on at least three days, is taken for it.")
+    assert "the most GPUs held at once in four weeks" in sentences.basis(changed(basis="peak"))
 
 
-def test_the_order_says_how_long_jobs_wait_until_it_arrives():
-    times = pd.to_datetime([None, "2026-08-01", "2026-09-01"], utc=True)
-    table = pd.DataFrame({"order": [0, 8, 8], "in_service": times, "unmet_share": 0.1, "idle_share": 0.1})
-    table = table.assign(mean_wait_h=[9.0, 5.0, 7.0], wait_until_h=[np.nan, 30.0, 40.0])
-    assert "are in service on 1 Aug 2026 (mean wait until then 30 h): 10.0%" in orders_sentence(table, "2026-09-30")
-    unknown = orders_sentence(table.assign(mean_wait_h=np.nan, wait_until_h=np.nan), "2026-09-30")
-    assert "wait" not in unknown
+def test_waits_that_no_gpu_shortens_are_told_apart():
+    assert sentences.waits_beside_idle(NUMBERS) == sentences.waits_beside_idle({"waits_beside_idle": 0.01}) == ""
+    text = " ".join(summarize(changed(waits_beside_idle=0.4), TABLES | {"waits": WAITS}, "segment"))
+    assert "40% was beside as many idle GPUs" in text
 
 
 def test_caveats_state_plan_backtest_and_undercoverage():
     text = " ".join(caveats(NUMBERS, BacktestWindows(4, 2), TABLES, Skipped()))
-    assert "sufficed in 98.0% of its bins; idle GPUs were 30.0% of demand" in text
+    assert "1 would have sufficed, with 1.08 times the GPUs needed" in text
     assert "too narrow" not in text
     assert "too narrow: the 95% interval contained 81%" in " ".join(
         caveats(changed(coverage_95=0.81), BacktestWindows(4, 2), TABLES, Skipped())
     )
-    idle = {**TABLES, "plan_backtest": TABLES["plan_backtest"].assign(idle=np.nan)}
-    assert "P95 plan" not in " ".join(caveats(NUMBERS, BacktestWindows(4, 2), idle, Skipped()))
+    none = {**TABLES, "order_backtest": PLANS.head(0)}
+    assert "would have sufficed" not in " ".join(caveats(NUMBERS, BacktestWindows(4, 2), none, Skipped()))
+    assert "90% are counted on" in " ".join(caveats(changed(availability=0.9), BacktestWindows(4, 2), none, Skipped()))
 
 
 @pytest.mark.parametrize(
