@@ -31,10 +31,11 @@ RESOLUTION = 0.002
 _MOST_ENDS = 7
 #: Past windows that tell how the need of this log moves; a year.
 _MOST_WEEKS = 52
-#: Jobs times windows beyond which fewer windows are simulated: about half a minute.
-_MOST_SIMULATED = 8_000_000
-#: Share of the need of the last window, above and below, on which outcomes are known.
-_OUTCOMES = np.geomspace(0.25, 4.0, 41)
+#: Jobs times windows beyond which fewer windows are simulated: half a minute.
+_MOST_SIMULATED = 3_000_000
+#: Numbers of GPUs, relative to the need of the last window, on which outcomes are known; and of a window of more jobs,
+#: since a queue that grows all the time takes the longest to simulate.
+_OUTCOMES, _FEW_OUTCOMES, _MANY_JOBS = np.geomspace(0.25, 4.0, 41), np.geomspace(0.8, 1.6, 8), 50_000
 
 
 @dataclass(frozen=True)
@@ -354,7 +355,7 @@ class NeedForecast:
         assert self.window is not None
         weeks = WINDOW_S / WEEK.total_seconds()
         rows = []
-        for ratio in _OUTCOMES:
+        for ratio in _OUTCOMES if len(self.window.counted) <= _MANY_JOBS else _FEW_OUTCOMES:
             waits = self.window.waits_s(max(ratio * self.last, 1.0), policy)
             able = waits[np.isfinite(waits)]
             share, mean = target.share_in_time(self.window, waits), float(able.mean()) if able.size else 0.0

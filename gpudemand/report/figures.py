@@ -69,15 +69,13 @@ def draw_figures(study: Study, past: pd.DataFrame | None = None) -> dict[str, Dr
     of the figure.
     """
     usage, selected, requirement, attempt = study.usage_tables, study.demand, study.requirement, study.attempt
-    # Waits are simulated for the mean demand.
-    series = PEAK if requirement.binding == PEAK else MEAN
     displays: dict[str, tuple[Display, float]] = {
         "usage": (UsageDisplay.from_usage(usage.groups), 4.2),
         "forecast": (_forecast(usage, selected, MEAN), 3.9),
         "outlook": (_outlook(study), 4.4),
         "plan": (_plan(usage, requirement), 4.6),
-        "exceedance": (ExceedanceDisplay.from_plan(requirement.plans[series]), 3.6),
-        "backtest": (_backtest(usage, selected, series), 3.9),
+        "exceedance": (ExceedanceDisplay.from_plan(requirement.plans[MEAN]), 3.6),
+        "backtest": (_backtest(usage, selected, MEAN), 3.9),
     }
     if usage.hourly is not None:
         displays["week"] = (WeeklyProfileDisplay.from_usage(usage.hourly), 3.0)

@@ -27,7 +27,7 @@ from gpudemand.planning.wait_plan import WaitPlan
 from gpudemand.study.pools import installed_changes
 from gpudemand.study.selection import SCORED_LEVELS, SelectedForecast, evaluation_rows
 from gpudemand.study.settings import Settings
-from gpudemand.study.usage_tables import MEAN, PEAK
+from gpudemand.study.usage_tables import MEAN
 from gpudemand.study.waits import Need
 from gpudemand.units import SECONDS_PER_HOUR
 from gpudemand.usage.bins import parse_freq
@@ -238,16 +238,14 @@ def headline(
         "plan_end": selected.forecast["ds"].max().isoformat(),
         "model": selected.model,
         "selected": selected.windows.n_selection > 0,
-        **_scores(selected, basis),
+        **_scores(selected),
         "data_kind": str(facts["kind"]),
         **{name: None if pd.isna(facts[name]) else int(facts[name]) for name in ("jobs", "rejected", "users")},
     }
 
 
-def _scores(selected: SelectedForecast, basis: str) -> dict[str, object]:
-    # Waits are simulated for the mean demand: its forecast is what is scored.
-    series = PEAK if basis == PEAK else MEAN
-    score, naive = selected.score(series), selected.best_naive(series)
+def _scores(selected: SelectedForecast) -> dict[str, object]:
+    score, naive = selected.score(MEAN), selected.best_naive(MEAN)
     return {
         "wape": _finite(score["wape"]),
         "best_naive": str(naive["model"]),
