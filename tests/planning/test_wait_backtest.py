@@ -6,11 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.planning.wait_backtest import PARTS, wait_backtest
 from gpudemand._validation import InputError
 from gpudemand.jobs.read import read_jobs
 from gpudemand.jobs.table import as_jobs
 from gpudemand.planning.queue import simulate_queue
+
+backtests = pytest.importorskip("benchmarks.planning.wait_backtest", reason="runs from a checkout")
 
 BEGIN = pd.Timestamp("2026-03-01", tz="UTC")
 
@@ -28,7 +29,7 @@ def log():
 
 @pytest.fixture(scope="module")
 def backtest(log):
-    return wait_backtest(log, 40, window="7D")
+    return backtests.wait_backtest(log, 40, window="7D")
 
 
 @pytest.mark.slow
@@ -57,8 +58,8 @@ def test_predictions_know_nothing_of_later_waits(log, backtest):
     late = changed["submit"] >= last
     changed.loc[late, "start"] += pd.Timedelta("9h")
     changed.loc[late, "end"] += pd.Timedelta("9h")
-    other = wait_backtest(changed, 40, window="7D").to_frame()
-    told = [*PARTS, "chosen", "lo", "hi", "part", "recorded_over_simulated", "effective_gpus"]
+    other = backtests.wait_backtest(changed, 40, window="7D").to_frame()
+    told = [*backtests.PARTS, "chosen", "lo", "hi", "part", "recorded_over_simulated", "effective_gpus"]
     pd.testing.assert_frame_equal(other[told], table[told])
     assert not np.allclose(other["recorded"], table["recorded"])
 
@@ -66,7 +67,7 @@ def test_predictions_know_nothing_of_later_waits(log, backtest):
 @pytest.mark.slow
 def test_the_waits_of_kth_sp2_are_predicted_better_than_as_last_month(shared_data):
     jobs = read_jobs(shared_data / "traces/swf-kth-sp2/KTH-SP2-1996-2.swf.gz", format="swf")
-    backtest = wait_backtest(jobs, 100)
+    backtest = backtests.wait_backtest(jobs, 100)
     errors = backtest.summary
     ratio = (
         errors.loc["chosen", ["mean_wait_s", "p95_wait_s"]] / errors.loc["persistence", ["mean_wait_s", "p95_wait_s"]]
@@ -74,9 +75,9 @@ def test_the_waits_of_kth_sp2_are_predicted_better_than_as_last_month(shared_dat
     assert ratio.max() < 1
     assert ratio.mean() < 0.9
     assert 0.7 <= errors.loc["chosen", "coverage"] <= 0.9
-    assert [line.split()[0] for line in repr(backtest).splitlines()[2:]] == [*PARTS, "chosen"]
+    assert [line.split()[0] for line in repr(backtest).splitlines()[2:]] == [*backtests.PARTS, "chosen"]
 
 
 def test_a_log_without_windows_gets_one_sentence(log):
     with pytest.raises(InputError, match="fewer than three windows of 28D"):
-        wait_backtest(log, 40)
+        backtests.wait_backtest(log, 40)
