@@ -45,14 +45,14 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
     """
     result = [text.basis(numbers), log_span(tables.get("log")), held_beyond(numbers, tables.get("log"))]
     result += [*text.times_without_use(numbers, tables), text.short_horizon(numbers)]
-    result += [text.earlier_plans(tables.get("order_backtest", pd.DataFrame())), risk_sentence(numbers)]
+    result += [text.earlier_plans(tables.get("order_backtest", pd.DataFrame())), text.waits_beside_idle(numbers)]
     if "gpu_type_plans" in tables:
         result.append(gpu_types_sentence(tables["gpu_type_plans"], numbers, tables.get("gpu_types")))
     if "cluster_plans" in tables:
         result.append(gpu_types_sentence(tables["cluster_plans"], numbers))
     if "waits" in tables:
-        result += [text.waits(tables["waits"].iloc[0]), text.waits_beside_idle(numbers)]
-    result.append(demand_sentence(numbers))
+        result.append(text.waits(tables["waits"].iloc[0]))
+    result += [risk_sentence(numbers), demand_sentence(numbers)]
     if "drivers" in tables:
         result.append(drivers_sentence(tables["drivers"]))
     if "parts" in tables:
