@@ -31,6 +31,7 @@ from gpudemand.planning.need import (
     forecast_peaks,
     wait_target,
 )
+from gpudemand.study.usage_tables import usual_most
 from gpudemand.usage.series import end_of_record, usage_series
 
 TARGET = wait_target("1h", 0.9)
@@ -220,12 +221,18 @@ def all_margins(without: str = "") -> dict[str, dict[float, tuple[float, ...]]]:
     return found
 
 
+def short_burst() -> float:
+    """Lower quartile over public logs of the logarithm of need over mean demand."""
+    table = pd.read_csv(data_folder() / "planning" / "need_windows.csv")
+    jobs = table[table["kind"] == "jobs"]
+    return float(np.log(jobs["need"] / jobs["mean"]).groupby(jobs["log"]).mean().quantile(0.25))
+
+
 def _rules(need: NeedForecast, days: float) -> dict[str, float]:
     """GPUs required by the plan, and by rules of one line."""
-    pair = max(need.weekly[0], need.weekly[4] if len(need.weekly) > 4 else 0.0)
     return {
         "plan": np.ceil(need.quantile(SHARE, days)),
-        "last weeks x 1.15": np.ceil(1.15 * pair),
+        "last weeks x 1.15": need.rule,
         "past largest": need.weekly.max(),
         "last weeks / .85": np.ceil(need.weekly[0] / 0.85),
     }
@@ -376,11 +383,8 @@ def needless_orders(n_seeds: int = 25, days: int = 90) -> pd.Series:
     for kind in KINDS:
         for seed in range(n_seeds):
             log = steady_log(seed, kind)
-            steps = pd.concat(
-                [pd.Series(log["gpus"].to_numpy(), log["start"]), pd.Series(-log["gpus"].to_numpy(), log["end"])]
-            )
-            held = steps.groupby(level=0).sum().cumsum()
-            installed = held.groupby(held.index.floor("D")).max().nlargest(3).iloc[-1]
+            peaks = usage_series(log, by=None, freq="D", value="gpus_peak")["y"]
+            installed = usual_most(peaks, float(peaks.max()))
             found[kind] += forecast_need(check_jobs(log), TARGET, end_of_record(log)).quantile(SHARE, days) > installed
     return pd.Series(found)
 
@@ -405,6 +409,7 @@ def main() -> None:
     if args.margins:
         for kind, found in all_margins().items():
             print(kind, *(f"{share:g}: {margin}" for share, margin in found.items()), sep="\n  ")
+        print(f"burst of a short log, at most: {short_burst():.2f}")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ RESOLUTION = 0.002
 _MOST_ENDS = 7
 #: Past windows that tell how the need of this log moves; a year.
 _MOST_WEEKS = 52
-#: Jobs times windows beyond which fewer windows are simulated: half a minute.
+#: Jobs times windows beyond which fewer windows are simulated, as each takes several simulations.
 _MOST_SIMULATED = 3_000_000
 #: Numbers of GPUs, relative to the need of the last window, on which outcomes are known; and of a window of more jobs,
 #: since a queue that grows all the time takes the longest to simulate.
@@ -90,13 +90,11 @@ class Window(NamedTuple):
     """Jobs of a window and of the week before it, in the order of their submission.
 
     `jobs`: times in microseconds since the beginning of that week. `counted`: shape (n_jobs,); jobs of the window,
-    whose waits count. `availability`: share of the GPUs that runs jobs; a job larger than that takes all of it, once
-    there are as many GPUs.
+    whose waits count.
     """
 
     jobs: QueuedJobs
     counted: BoolArray
-    availability: float = 1.0
 
     def gpus_wanted(self) -> float:
         """Mean GPUs wanted."""
@@ -109,12 +107,11 @@ class Window(NamedTuple):
         Jobs that are too large never do. Their work takes all GPUs for as much longer: were it left out, others would
         start sooner on fewer GPUs than on more.
         """
-        able, there = self.jobs.gpus <= gpus, gpus * self.availability
+        able = self.jobs.gpus <= gpus
         jobs = self.jobs if able.all() else within(self.jobs, gpus)
-        jobs = jobs._replace(gpus=np.minimum(jobs.gpus, there))
         always = np.array([np.iinfo(np.int64).min])
         order, where = np.arange(len(jobs.gpus)), POLICIES.index(policy)
-        starts = simulate_events(jobs, order, always, np.array([there]), np.inf, where)[self.counted]
+        starts = simulate_events(jobs, order, always, np.array([float(gpus)]), np.inf, where)[self.counted]
         return np.where(able[self.counted] & (starts < NEVER), (starts - self.jobs.submit[self.counted]) / 1e6, np.inf)
 
 
@@ -238,7 +235,7 @@ _MARGINS = {
     },
     "series": {0.05: _Margin(-0.214), 0.5: _Margin(0.081), 0.95: _Margin(0.548)},
 }
-#: Windows of its own that a log needs for them to count as much as those of others.
+#: Windows of its own that a log needs for them to count as much as those of others; set by hand.
 _PRIOR_WINDOWS = {"jobs": 4.0, "series": 1.0}
 #: Spread at any lead, at least, over that at 28 days: beyond the bursts of public logs the quantiles would cross.
 _NARROWEST = 0.5
@@ -329,9 +326,18 @@ class NeedForecast:
 
     def quantile(self, share: float, days: float) -> float:
         """GPUs that suffice with a probability for the four weeks that begin some days after the end of the log."""
+        return float(self.quantiles(np.array([share]), days)[0])
+
+    def quantiles(self, shares: FloatArray, days: float) -> FloatArray:
+        """GPUs that suffice with each of some probabilities."""
         middle, below, above = self._moments(days)
-        z = float(norm.ppf(share))
-        return self.base * float(np.exp(middle + z * (below if z < 0 else above)))
+        z = norm.ppf(shares)
+        return np.asarray(self.base * np.exp(middle + z * np.where(z < 0, below, above)))
+
+    @property
+    def rule(self) -> float:
+        """GPUs by a rule of one line: the larger need of the last two windows, times 1.15."""
+        return float(np.ceil(_RULE * self.weekly[[0, 4] if len(self.weekly) > 4 else [0]].max()))
 
     def growth(self, sooner: float, later: float) -> float:
         """Ratio of the medians at two leads, in days."""
@@ -368,15 +374,13 @@ class NeedForecast:
         """What this forecast would have said at earlier times, and what was needed: a row an origin, the latest first.
 
         Returns ``weeks_ago`` (the origin), ``plan`` (the quantile at `share` for the window that begins `days` later),
-        ``need`` of that window, and ``rule``: the larger one of the two windows before the origin, times 1.15.
+        ``need`` of that window, and what the ``rule`` of one line would have said.
         """
         ahead, rows = max(round((days + 28) / 7), 1), []
         for weeks_ago in range(ahead, len(self.weekly)):
             needed, then = float(self.weekly[weeks_ago - ahead]), self._before(weeks_ago)
-            present = then.base
-            if present > 0 and needed > 0:
-                plan = then.quantile(share, days)
-                rows.append((weeks_ago, float(np.ceil(plan)), needed, float(np.ceil(_RULE * present))))
+            if then.base > 0 and needed > 0:
+                rows.append((weeks_ago, float(np.ceil(then.quantile(share, days))), needed, then.rule))
         return pd.DataFrame(rows, columns=["weeks_ago", "plan", "need", "rule"])
 
     def _before(self, weeks_ago: int) -> NeedForecast:
@@ -412,7 +416,7 @@ def _joined(window: Window, work: pd.DataFrame, begin: pd.Timestamp) -> Window:
     order = np.argsort(jobs[0], kind="stable")
     # Also those that run already as it begins: without others, nothing else tells that they need their GPUs.
     counted = np.concatenate([window.counted, end_s[rows] > _WEEK_S])[order]
-    return Window(QueuedJobs(*(column[order] for column in jobs)), counted, window.availability)
+    return Window(QueuedJobs(*(column[order] for column in jobs)), counted)
 
 
 def forecast_need(jobs: pd.DataFrame, target: WaitTarget, until: pd.Timestamp, policy: str = "easy") -> NeedForecast:
@@ -463,8 +467,8 @@ def _mean_of_largest(measure: Callable[[float], float], pairs: Sequence[tuple[fl
     return float(np.exp(np.log(largest[largest > 0]).mean())) if (largest > 0).any() else 0.0
 
 
-#: Burst of a log with no window before the last one, at most: the lower quartile of public logs. What lies four weeks
-#: back is then unknown, and a log that begins with an empty cluster shows a low mean.
+#: Burst of a log with no window before the last one, at most: the lower quartile of public logs, by the script of the
+#: margins. What lies four weeks back is then unknown, and a log that begins with an empty cluster shows a low mean.
 _SHORT_BURST = 0.3
 
 

@@ -79,8 +79,8 @@ class WaitPlan:
         Name of the pool, or ``total``.
     availability : float
         Share of the GPUs that runs jobs.
-    need : NeedForecast, optional
-        Of the log, and `outcomes`, what its last window would have met on other numbers of GPUs.
+    outcomes : DataFrame, optional
+        What the last window of the log would have met on other numbers of GPUs; see `NeedForecast.outcomes`.
     """
 
     required: float
@@ -92,7 +92,6 @@ class WaitPlan:
     attrs: dict[str, object] = field(default_factory=dict, repr=False)
     unique_id: str = "total"
     availability: float = 1.0
-    need: NeedForecast | None = field(default=None, repr=False)
     outcomes: pd.DataFrame | None = field(default=None, repr=False)
 
     @property
@@ -365,7 +364,7 @@ def plan_waits(
         outcomes = need.outcomes(target, policy)
         curve = wait_curve(curve_gpus(required, [pool.installed, *also]), needed, outcomes)
         found = (required, pool.installed, target, service_level, curve, needed, kind, pool.name)
-        plans[pool.name] = WaitPlan(*found, share, need, outcomes)
+        plans[pool.name] = WaitPlan(*found, share, outcomes)
     return PooledWaitPlan(plans) if isinstance(installed, (Mapping, pd.Series)) else plans["total"]
 
 

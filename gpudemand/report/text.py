@@ -208,7 +208,7 @@ def prices(given: Prices, side: int) -> str:
 
 def _order_by(numbers: dict[str, Any], order: str | None, gpus: int | None = None) -> str:
     lead = lead_time(numbers)
-    what = f"{format_number_of('GPU', gpus)}" if gpus else "it"
+    what = format_number_of("GPU", gpus) if gpus else "it"
     if not is_due(numbers, order):
         return f"Order {what} by {format_date(order)}, with a lead time of {format_days(lead)}."
     there = pd.Timestamp(numbers["log_end"]) + parse_duration(lead)
@@ -231,12 +231,12 @@ def basis(numbers: dict[str, Any]) -> str:
     """Definition of the requirement, and source of the number installed."""
     level = format_level(numbers["service_level"])
     low, high = format_count(numbers["required_lo"]), format_count(numbers["required_hi"])
-    how = "in a simulated queue of the jobs of the last eight weeks" if numbers["basis"] == "wait" else "of late"
+    how = " by a simulated queue of their jobs" if numbers["basis"] == "wait" else ""
     return (
         f"The requirement is what suffices with probability {level} for {binding_basis(numbers)}, in the four weeks "
-        f"from {format_date(numbers['order_arrives'])} on: what was needed {how}, and how such needs have changed "
-        f"within as long, in this log and in others. They are expected between {low} and {high} (90%). GPUs installed: "
-        f"{_INSTALLED[numbers['installed_from']]}."
+        f"from {format_date(numbers['order_arrives'])} on: what the last eight weeks needed{how}, and how such needs "
+        f"have changed within as long, in this log and in others. They are expected between {low} and {high} (90%). "
+        f"GPUs installed: {_INSTALLED[numbers['installed_from']]}."
     )
 
 
@@ -336,7 +336,7 @@ def caveats(
     """List the caveats of a report.
 
     `numbers`: the headline. `windows`: number of windows that selected and evaluated the model. `tables`: ``log`` and
-    ``plan_backtest`` are read. `skipped`: sections that the log does not support.
+    ``order_backtest`` are read. `skipped`: sections that the log does not support.
     """
     log = tables["log"].iloc[0]
     sentences = [
@@ -352,6 +352,7 @@ def caveats(
         "GPUs held are satisfied demand. Demand of jobs that waited or were not submitted because the cluster was full "
         "(censored demand) is not in them.",
         _availability(numbers),
+        _stuck(numbers["stuck_jobs"]),
         short_horizon(numbers),
         "Events without precedent in the log (a new team, a new model family) are not forecast.",
         *_skipped(skipped),
@@ -432,6 +433,21 @@ def _unknown(log: pd.Series) -> list[str]:
 def _availability(numbers: dict[str, Any]) -> str:
     share = numbers["availability"]
     return "" if share == 1 else f"Of the GPUs installed and required, {format_share(share)} are counted on, as stated."
+
+
+def _stuck(jobs: int) -> str:
+    """Jobs that do not count among those that need GPUs.
+
+    >>> _stuck(0), _stuck(1)
+    ('', '1 job that has waited for longer than any that started is left out of what is needed: held back, ...')
+    """
+    if not jobs:
+        return ""
+    has, is_ = ("has", "is") if jobs == 1 else ("have", "are")
+    return (
+        f"{format_number_of('job', jobs)} that {has} waited for longer than any that started {is_} left out of what is "
+        "needed: held back, or waiting for what is no GPU."
+    )
 
 
 def short_horizon(numbers: dict[str, Any]) -> str:

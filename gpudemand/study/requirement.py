@@ -122,7 +122,8 @@ class Requirement:
         table, lead = self.envelope(), self.plans[MEAN].lead_time
         there = table[table["ds"] >= self.on_arrival(table)["ds"].iloc[0]]
         later = first_crossing(there["ds"], there["required"] > there["installed"], self.plans[MEAN].short_share)
-        return order_date(later, lead) if pd.isna(later) else max(order_date(later, lead), log_end)
+        due = order_date(later, lead)
+        return due if pd.isna(due) else max(due, log_end)
 
     def installed_at(self, times: pd.Series) -> FloatArray:
         """GPUs installed at some times, with the deliveries and retirements that are known."""
@@ -221,6 +222,7 @@ def headline(
         "required_hi": high,
         "risk_without_order": need.risk(installed_later, arrival),
         "order_arrives": arrival.isoformat(),
+        "stuck_jobs": need.forecast.stuck,
         "installed": requirement.installed,
         "installed_stated": requirement.installed_from != "log",
         "installed_from": requirement.installed_from,
@@ -262,10 +264,6 @@ def _iso(time: pd.Timestamp) -> str | None:
 def _finite(value: float) -> float | None:
     # JSON has no NaN.
     return float(value) if math.isfinite(value) else None
-
-
-#: Service levels that the bounds of `SCORED_LEVELS` give.
-_TESTED_LEVELS = (0.90, 0.95)
 
 
 def risk_table(requirement: Requirement) -> pd.DataFrame:

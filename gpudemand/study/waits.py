@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -85,6 +85,7 @@ class Need:
     availability: float = 1.0
     shared: Need | None = None
     share: float = 0.0
+    _added: dict[pd.Timestamp, float] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def basis(self) -> str:
@@ -105,16 +106,29 @@ class Need:
 
     def at(self, begin: pd.Timestamp, share: float) -> float:
         """GPUs that suffice with a probability for the four weeks from a time on."""
+        return float(self.samples(begin, np.array([share]))[0])
+
+    def samples(self, begin: pd.Timestamp, shares: FloatArray = _SHARES) -> FloatArray:
+        """GPUs that suffice with some probabilities; by default equally likely needs, ascending."""
+        days, growth = self._lead(begin)
+        return (growth * self.forecast.quantiles(shares, days) + self._extra(begin)) / self.availability
+
+    def risk(self, gpus: float, begin: pd.Timestamp) -> float:
+        """Probability that the four weeks from a time on need more than a number of GPUs."""
+        days, growth = self._lead(begin)
+        return self.forecast.exceedance((gpus * self.availability - self._extra(begin)) / growth, days)
+
+    def _lead(self, begin: pd.Timestamp) -> tuple[float, float]:
+        """Lead in days whose spread the weeks from a time on have, and the growth of the median beyond it."""
         days, lead = (begin - self.log_end) / pd.Timedelta("1D"), self.lead_time / pd.Timedelta("1D")
-        need = self.forecast.quantile(share, max(min(days, lead), 0.0))
-        if days > lead:
-            need *= self.forecast.growth(lead, days)
-        return (need + self._extra(begin)) / self.availability
+        return (lead, self.forecast.growth(lead, days)) if days > lead else (max(days, 0.0), 1.0)
 
     def _extra(self, begin: pd.Timestamp) -> float:
-        """GPUs that known work adds."""
-        shared = 0.0 if self.shared is None else self.share * self.shared._extra(begin)
-        return shared + self._own_extra(begin)
+        """GPUs that known work adds, by a simulated queue, so each time once."""
+        if begin not in self._added:
+            shared = 0.0 if self.shared is None else self.share * self.shared._extra(begin)
+            self._added[begin] = shared + self._own_extra(begin)
+        return self._added[begin]
 
     def _own_extra(self, begin: pd.Timestamp) -> float:
         if self.work is None or not ((self.work["end"] > begin) & (self.work["submit"] < begin + 4 * _WEEK)).any():
@@ -123,23 +137,11 @@ class Need:
             return _most_held(self.work, begin)
         return self.forecast.extra_gpus(self.work, begin, self.target)
 
-    def risk(self, gpus: float, begin: pd.Timestamp) -> float:
-        """Probability that the four weeks from a time on need more than a number of GPUs."""
-        days, lead = (begin - self.log_end) / pd.Timedelta("1D"), self.lead_time / pd.Timedelta("1D")
-        there = gpus * self.availability - self._extra(begin)
-        if days > lead:
-            return self.forecast.exceedance(there / self.forecast.growth(lead, days), lead)
-        return self.forecast.exceedance(there, max(days, 0.0))
-
     def backtest(self, share: float) -> pd.DataFrame:
         """Plans at earlier times with the same lead; see `NeedForecast.backtest`."""
         table = self.forecast.backtest(share, self.lead_time / pd.Timedelta("1D"))
         table.insert(0, "origin", self.log_end - table.pop("weeks_ago").astype(float) * _WEEK)
         return table
-
-    def samples(self, begin: pd.Timestamp) -> FloatArray:
-        """Equally likely needs of the four weeks from a time on, ascending."""
-        return np.array([self.at(begin, share) for share in _SHARES])
 
 
 def _most_held(work: pd.DataFrame, begin: pd.Timestamp) -> float:
@@ -183,7 +185,7 @@ def plan_for_waits(need: Need, installed: float, settings: Settings) -> WaitPlan
     outcomes = need.forecast.outcomes(need.target)
     curve = wait_curve(curve_gpus(required, [installed]), needed, outcomes)
     found = (required, installed, need.target, settings.service_level, curve, needed)
-    return WaitPlan(*found, availability=need.availability, need=need.forecast, outcomes=outcomes)
+    return WaitPlan(*found, availability=need.availability, outcomes=outcomes)
 
 
 def as_forecast(need: Need, forecast: pd.DataFrame, freq: str) -> pd.DataFrame:

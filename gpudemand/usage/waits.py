@@ -175,11 +175,10 @@ def share_beside_idle(jobs: pd.DataFrame, installed: float) -> float:
     order = np.argsort(times, kind="stable")
     times, free = times[order], installed - np.cumsum(np.concatenate([gpus, -gpus])[order])
     sizes = gpus if len(np.unique(gpus)) <= _MOST_SIZES else 2.0 ** np.ceil(np.log2(gpus))
-    idle = 0.0
+    edges = np.append(min(times[0], 0.0), times)
+    free, widths, idle = np.append(installed, free[:-1]), np.diff(edges), 0.0  # before the first event, and after each
     for size in np.unique(sizes):
         mine = sizes == size
-        room = np.append(installed >= size, free >= size - 1e-9).astype(float)  # before the first event, and after each
-        edges = np.append(min(times[0], 0.0), times)
-        known = np.append(0.0, np.cumsum(np.diff(edges) * room[:-1]))
+        known = np.append(0.0, np.cumsum(widths * (free >= size - 1e-9)))
         idle += float((np.interp(start[mine], edges, known) - np.interp(submit[mine], edges, known)).sum())
     return idle / float((start - submit).sum())

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand.planning.need import _MARGINS
+from gpudemand.planning.need import _MARGINS, _SHORT_BURST
 
 orders = pytest.importorskip("benchmarks.planning.orders", reason="runs from a checkout")
 
@@ -16,6 +16,10 @@ def test_they_are_fitted_to_the_bundled_windows():
         for share, margin in margins.items():
             bundled = tuple(_MARGINS[kind][share])[: len(margin)]
             assert bundled == pytest.approx(margin, abs=0.002), (kind, share)
+
+
+def test_the_burst_of_a_short_log_is_the_lower_quartile_of_public_ones():
+    assert pytest.approx(orders.short_burst(), abs=0.03) == _SHORT_BURST
 
 
 def test_a_ratio_compares_a_window_with_those_before_its_origin():

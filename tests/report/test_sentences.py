@@ -52,7 +52,7 @@ TABLES = {"log": LOG, "order_backtest": PLANS}
 WAITS = pd.DataFrame({"median_wait_h": [0.0], "p95_wait_h": 1.0, "share_over_1h": 0.05})
 NUMBERS |= {f"required_p{p}": 1000 + p for p in (50, 90, 95, 99)} | {"share_over": 0.02}
 NUMBERS |= {"peak_bin": "2026-07-20T00:00:00+00:00", "peak_bin_median": 800.0}
-NUMBERS |= {"required_lo": 900, "required_hi": 1004, "risk_without_order": 0.2, "availability": 1.0}
+NUMBERS |= {"required_lo": 900, "required_hi": 1004, "risk_without_order": 0.2, "availability": 1.0, "stuck_jobs": 0}
 NUMBERS |= {"order_arrives": "2026-09-30T00:00:00+00:00", "waits_beside_idle": None}
 NUMBERS |= {"wait": "1h", "wait_share": 0.9, "peak_bin_lo_95": 700.0, "peak_bin_hi_95": 1004.0}
 
