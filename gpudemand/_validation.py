@@ -28,6 +28,10 @@ class UnlikelyJobsWarning(UserWarning):
     """Jobs of a log are likely entered wrong; the message names one, and says what to do."""
 
 
+class UnlikelyUsageWarning(UserWarning):
+    """A table of usage is likely incomplete or wrong; the message names one place, and says what to do."""
+
+
 def nearest(name: str, options: Iterable[str]) -> str:
     """Return a ``Did you mean ...?`` clause, or an empty string when nothing is near."""
     known = {option.lower(): option for option in options}
@@ -182,7 +186,7 @@ def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
     if missing := int(frame["unique_id"].isna().sum()):
         raise InputError(f"usage['unique_id'] holds {missing} missing names; fill them.")
     if not pd.api.types.is_datetime64_any_dtype(frame["ds"]):
-        raise InputError(f"usage['ds'] must hold datetimes; got {frame['ds'].dtype}. Convert it with pd.to_datetime.")
+        raise InputError(f"usage['ds'] must hold datetimes; {_how_to_convert(frame['ds'])}.")
     if missing := int(frame["ds"].isna().sum()):
         raise InputError(f"usage['ds'] holds {missing} missing times; drop or repair those rows.")
     y = as_numbers(frame["y"], "usage['y']")
@@ -202,6 +206,44 @@ def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
         )
     frame.attrs = dict(given.attrs)
     return frame
+
+
+#: Whole numbers that are no counts of bins: least one, unit or format, and what they are.
+_NUMBERED_TIMES = (
+    (10**17, {"unit": "ns"}),
+    (10**14, {"unit": "us"}),
+    (10**11, {"unit": "ms"}),
+    (10**9, {"unit": "s"}),
+    (19_000_101, {"format": "%Y%m%d"}),
+    (190_001, {"format": "%Y%m"}),
+    (1_900, {"format": "%Y"}),
+)
+
+
+def _how_to_convert(ds: pd.Series) -> str:
+    """What a column without datetimes holds, and the call that makes times of it, for a message.
+
+    >>> _how_to_convert(pd.Series([1_767_225_600, 1_767_229_200]))
+    "it holds numbers: pd.to_datetime(usage['ds'], unit='s')"
+    """
+    if isinstance(ds.dtype, pd.PeriodDtype):
+        return "it holds periods: usage['ds'].dt.to_timestamp()"
+    if pd.api.types.is_timedelta64_dtype(ds):
+        return "it holds durations: add them to a first time, pd.Timestamp('2026-01-01') + usage['ds']"
+    if pd.api.types.is_numeric_dtype(ds):
+        known = next((call for least, call in _NUMBERED_TIMES if len(ds) and ds.min() >= least), None)
+        if known is None:
+            numbers = "pd.to_timedelta(usage['ds'], unit='D')"
+            return f"it holds numbers of bins: pd.Timestamp('2026-01-01') + {numbers}, with your first time and unit"
+        text = ".astype(int).astype(str)" if "format" in known else ""
+        keyword, value = next(iter(known.items()))
+        return f"it holds numbers: pd.to_datetime(usage['ds']{text}, {keyword}={value!r})"
+    zones = {getattr(value, "tzinfo", None) is None for value in ds.dropna() if hasattr(value, "hour")}
+    if len(zones) > 1:
+        cure = "pd.to_datetime(usage['ds'].astype(str), utc=True, format='mixed')"
+        return f"it holds times with a zone and without: {cure}"
+    mixed = ", utc=True" if zones == {False} else ""
+    return f"it holds {ds.dtype}: pd.to_datetime(usage['ds']{mixed})"
 
 
 def as_numbers(column: pd.Series, name: str) -> FloatArray:

@@ -1,5 +1,6 @@
 """Forecasters of long usage series, and their rolling-origin evaluation."""
 
+from gpudemand._validation import UnlikelyUsageWarning
 from gpudemand.forecast.backtest import cross_validation
 from gpudemand.forecast.clusterwise import ClusterwiseForecaster
 from gpudemand.forecast.clusterwise_factorization import ClusterwiseFactorization
@@ -47,6 +48,7 @@ __all__ = [
     "ShortHistoryWarning",
     "TemporalFactorization",
     "Theta",
+    "UnlikelyUsageWarning",
     "WeekProfile",
     "Zero",
     "cross_validation",

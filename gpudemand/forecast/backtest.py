@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -10,9 +11,9 @@ import pandas as pd
 from sklearn.base import clone
 
 from gpudemand import _parallel
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, UnlikelyUsageWarning
 from gpudemand.forecast.forecaster import Forecaster, as_forecaster, positive_int
-from gpudemand.forecast.panel import Panel
+from gpudemand.forecast.panel import Panel, warn_unlikely
 
 
 def cross_validation(
@@ -72,6 +73,7 @@ def cross_validation(
     h, n_windows = positive_int("h", h), positive_int("n_windows", n_windows)
     step = h if step_size is None else positive_int("step_size", step_size)
     panel = Panel.from_long(usage, allow_missing=True)
+    warn_unlikely(usage, panel)
     origins = _origins(len(panel.times), h, n_windows, step)
     windows = []
     for window in _parallel.stream(partial(_window, models, panel, h, level), origins, n_jobs):
@@ -116,7 +118,8 @@ def _window(
     # Where the newest bins are missing in all series, as in an outage, forecasts begin before the cutoff.
     missing = int(np.asarray(np.isnan(known.values).all(axis=0))[::-1].argmin())
     for model in models:
-        forecast = clone(model).fit(history, freq=panel.freq).predict(h + missing, level=level)
+        with warnings.catch_warnings(action="ignore", category=UnlikelyUsageWarning):
+            forecast = clone(model).fit(history, freq=panel.freq).predict(h + missing, level=level)
         window = window.merge(forecast, on=["unique_id", "ds"], how="left")
     # Series that begin after the cutoff cannot be forecast.
     return window[window["unique_id"].isin(panel.ids[begun])]

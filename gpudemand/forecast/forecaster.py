@@ -16,7 +16,15 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._array import BoolArray, FloatArray, IntArray, one_thread
 from gpudemand._validation import InputError, check_columns, check_number, shorten
 from gpudemand.forecast.intervals import PastErrors, check_levels, prediction_intervals
-from gpudemand.forecast.panel import Panel, Seasonality, begun, fill_missing, group_by_seasonality, season_length
+from gpudemand.forecast.panel import (
+    Panel,
+    Seasonality,
+    begun,
+    fill_missing,
+    group_by_seasonality,
+    season_length,
+    warn_unlikely,
+)
 
 SAMPLE = "sample"
 _SIDES = (("lo", -1), ("hi", 1))
@@ -206,8 +214,15 @@ class Forecaster(BaseEstimator):
         ------
         InputError
             For an invalid parameter or series, or a history that is too short for the method.
+
+        Warns
+        -----
+        UnlikelyUsageWarning
+            For series that end before the others, bins without a row, columns that are not used, and a value that is a
+            thousand times as large as any other of its series.
         """
         panel = Panel.from_long(usage, freq, allow_missing=self._allow_missing)
+        warn_unlikely(usage, panel)
         self._fit_panel(panel.on_local_clock() if self._local_clock else panel)
         return self
 
@@ -306,8 +321,8 @@ class Forecaster(BaseEstimator):
         """
         origins = np.asarray(origins, dtype=np.int64)
         known = panel.until(int(origins.min()))
-        usage = known.long_frame(known.times, {"y": known.values})
-        model = clone(self).fit(usage if self._allow_missing else usage.dropna(), freq=panel.freq)
+        model = clone(self)
+        model._fit_panel(known.on_local_clock() if self._local_clock else known)
         places = panel.local_positions(h) if self._local_clock else np.arange(len(panel.times) + h)
         ends = places[origins - 1] + 1
         steps = np.maximum(places[origins[:, None] + np.arange(h)] - ends[:, None], 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import BoolArray, FloatArray, IntArray
-from gpudemand._validation import InputError, check_usage, shorten
+from gpudemand._validation import InputError, UnlikelyUsageWarning, as_pandas, check_usage, shorten
 from gpudemand.usage.bins import parse_freq
 
 _DAY = pd.Timedelta("1D")
@@ -60,11 +61,12 @@ class Panel:
         Raises
         ------
         InputError
-            For irregular timestamps, or values missing inside a series.
+            For irregular timestamps, values missing inside a series, a series without any, or values beyond 1e100.
         """
         frame = check_usage(usage, allow_missing=allow_missing)
+        _check_values(frame)
         wide = frame.pivot(index="unique_id", columns="ds", values="y")
-        offset = parse_freq(freq) if freq is not None else infer_freq(wide.columns)
+        offset = parse_freq(freq) if freq is not None else _with_days_off(infer_freq(wide.columns), wide.columns)
         times = pd.date_range(wide.columns[0], wide.columns[-1], freq=offset)
         stray = wide.columns.difference(times)
         if len(stray):
@@ -170,6 +172,13 @@ def infer_freq(times: pd.DatetimeIndex) -> pd.offsets.BaseOffset:
             "usage has fewer than two timestamps, so its frequency cannot be inferred; pass a longer history."
         )
     wall = times.tz_localize(None)
+    step = pd.Series(times).diff().mode().iloc[0]
+    if step < pd.Timedelta("1s"):
+        raise InputError(
+            f"the times of usage['ds'] are {step / pd.Timedelta('1ns'):,.0f} ns apart, from {times[0]} on: numbers "
+            "that were converted without their unit. Give it, as in pd.to_datetime(numbers, unit='s'), or count from "
+            "a first day: pd.Timestamp('2026-01-01') + pd.to_timedelta(numbers, unit='D')."
+        )
     days = pd.Series(wall).diff().mode().iloc[0] / _DAY
     first = wall[0]
     quarter, year = pd.offsets.QuarterBegin(startingMonth=first.month), pd.offsets.YearBegin(month=first.month)
@@ -177,6 +186,115 @@ def infer_freq(times: pd.DatetimeIndex) -> pd.offsets.BaseOffset:
         if (wall.day == 1).all() and 28 <= days <= longest:
             return offset
     return parse_freq(f"{int(days)}D" if days == int(days) else pd.Series(times).diff().mode().iloc[0])
+
+
+#: Largest value whose squares can still be summed.
+_LARGEST = 1e100
+
+
+def _check_values(frame: pd.DataFrame) -> None:
+    size = frame["y"].abs()
+    if size.max() > _LARGEST:
+        row = frame.loc[size.idxmax()]
+        raise InputError(
+            f"usage['y'] is {row['y']:g} at unique_id={shorten(str(row['unique_id']))!r}, ds={row['ds']}, beyond what "
+            "can be computed with; repair it, or write NaN where the value is not known."
+        )
+    known = frame["y"].notna().groupby(frame["unique_id"]).any()
+    if not known.all():
+        name, cure = known.idxmin(), "usage[usage['y'].notna().groupby(usage['unique_id']).transform('any')]"
+        raise InputError(
+            f"{int((~known).sum())} series have no value at all, the first {shorten(str(name))!r}; write 0 where "
+            f"nothing was used, or leave them out: {cure}."
+        )
+
+
+def _with_days_off(freq: pd.offsets.BaseOffset, times: pd.DatetimeIndex) -> pd.offsets.BaseOffset:
+    """Business days in place of days where no time is on a weekend, of which there were two or more."""
+    weekends = (times[-1] - times[0]) / _DAY > 14 and mean_step(freq) == _DAY
+    return pd.offsets.BDay() if weekends and (times.day_of_week < 5).all() else freq
+
+
+#: Share of the bins without a row in any series from which they are no outage but times that are never recorded.
+_NEVER_RECORDED = 0.1
+#: A value that is so many times as large as any other of a series with so many values that are not 0 is likely wrong.
+_OUTLIER, _FEWEST_OTHERS = 1000.0, 20
+_CURE = "usage = gd.to_long(gd.to_wide(usage, fill_value=0))"
+
+
+def warn_unlikely(usage: object, panel: Panel) -> None:
+    """Warn of what is likely missing or wrong in a table of usage, of which the panel was made."""
+    table = as_pandas(usage, "usage")
+    for sentence in (_unused(table), *_without_rows(table, panel), _outlier(panel)):
+        if sentence is not None:
+            warnings.warn(sentence, UnlikelyUsageWarning, stacklevel=4)
+
+
+def _unused(table: pd.DataFrame) -> str | None:
+    others = [str(shorten(str(name))) for name in table.columns if name not in ("unique_id", "ds", "y")]
+    if not others:
+        return None
+    return (
+        f"The columns {', '.join(others[:5])} of usage are not used. What is known ahead reaches a model of another "
+        "library by ExternalForecaster(model, regressors=...), and planned events by EventForecaster; drop the others."
+    )
+
+
+def _without_rows(table: pd.DataFrame, panel: Panel) -> Iterator[str]:
+    """Sentences about series that end early, bins without a row, and bins that no series has."""
+    n_times, known = len(panel.times), ~np.isnan(panel.values)
+    rows = known.copy()
+    times = pd.DatetimeIndex(table["ds"].astype(object).infer_objects() if table["ds"].dtype == object else table["ds"])
+    rows[panel.ids.get_indexer(pd.Index(table["unique_id"])), panel.times.get_indexer(times)] = True
+    never = ~rows.any(axis=0)
+    end, last = n_times - rows[:, ::-1].argmax(axis=1), n_times - known[:, ::-1].argmax(axis=1)
+    # What is written as not known is, for up to a season.
+    early = (end < n_times) | (last < n_times - season_length(panel.freq))
+    early &= last < last.max()
+    if early.any():
+        row = int(early.argmax())
+        yield (
+            f"{int(early.sum())} of {len(early)} series end before {panel.times[-1]}, the first "
+            f"{shorten(str(panel.ids[row]))!r} at {panel.times[last[row] - 1]}, and are forecast as if only their "
+            f"record had stopped. If they used nothing since, say so: {_CURE}."
+        )
+    place = np.arange(n_times)
+    holes = ~rows & (place > known.argmax(axis=1)[:, None]) & (place < last[:, None]) & ~never
+    if holes.any():
+        row, column = np.argwhere(holes)[0]
+        yield (
+            f"{int(holes.sum())} bins inside series have no row, the first at {shorten(str(panel.ids[row]))!r}, "
+            f"{panel.times[column]}; they are filled from the season before. If nothing was used then, say so: {_CURE}."
+        )
+    if never.mean() > _NEVER_RECORDED:
+        yield (
+            f"{never.mean():.0%} of the bins have no row in any series, the first at {panel.times[never.argmax()]}, "
+            "but are forecast like all others. Drop these times from the forecast, or number the bins that are "
+            "recorded without gaps and give their number in a day as season_length."
+        )
+    elif never.any():
+        yield (
+            f"{int(never.sum())} bins have no row in any series, the first at {panel.times[never.argmax()]}; they are "
+            "filled from the season before. If nothing was used then, write zeros."
+        )
+
+
+def _outlier(panel: Panel) -> str | None:
+    """Sentence about a value that is far beyond all others of its series."""
+    size = np.abs(np.nan_to_num(panel.values))
+    if size.shape[1] <= _FEWEST_OTHERS:
+        return None
+    second = np.partition(size, -2, axis=1)[:, -2]
+    beyond = (size.max(axis=1) > _OUTLIER * second) & ((size > 0).sum(axis=1) > _FEWEST_OTHERS)
+    if not beyond.any():
+        return None
+    row = int(beyond.argmax())
+    column = int(size[row].argmax())
+    return (
+        f"{int(beyond.sum())} series have one value that is more than {_OUTLIER:,.0f} times as large as any other, the "
+        f"first {shorten(str(panel.ids[row]))!r} with {panel.values[row, column]:g} at {panel.times[column]}; "
+        "forecasts and intervals follow it. If it is wrong, repair it or write NaN."
+    )
 
 
 def _check_dense(wide: pd.DataFrame) -> None:

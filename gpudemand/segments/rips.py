@@ -66,8 +66,11 @@ def rips_persistence(points: object, *, max_dimension: int = 1, n_landmarks: int
     [[0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.414, 1.0]]
     """
     check_number("max_dimension", max_dimension, 0, integer=True)
-    distances = maxmin_landmarks(points, n_landmarks).distances
-    return _giotto_ph([distances], int(max_dimension))[0]
+    cloud = np.asarray(points, dtype=float)
+    # A power of two changes no digit, and keeps distances inside single precision.
+    unit = 2.0 ** (np.frexp(np.abs(cloud[np.isfinite(cloud)]).max(initial=1e-300))[1] - 1)
+    diagram = _giotto_ph([maxmin_landmarks(cloud / unit, n_landmarks).distances], int(max_dimension))[0]
+    return diagram * [unit, unit, 1.0]
 
 
 def _giotto_ph(distances: Sequence[FloatArray], max_dimension: int) -> list[FloatArray]:

@@ -260,13 +260,15 @@ def end_of_record(log: pd.DataFrame) -> pd.Timestamp:
     return last if newest - last > submits.diff().quantile(0.999) else newest
 
 
-def to_wide(usage: pd.DataFrame) -> pd.DataFrame:
+def to_wide(usage: pd.DataFrame, fill_value: float | None = None) -> pd.DataFrame:
     """Pivot a long frame to a matrix of series by time.
 
     Parameters
     ----------
     usage : DataFrame
         ``unique_id``, ``ds``, ``y``; NaN in ``y`` stays.
+    fill_value : float, optional
+        Value of a series, after its first, at times of the table where it has none: 0 for users who ran nothing then.
 
     Returns
     -------
@@ -283,6 +285,8 @@ def to_wide(usage: pd.DataFrame) -> pd.DataFrame:
     """
     frame = check_usage(usage, allow_missing=True)
     wide = frame.pivot(index="unique_id", columns="ds", values="y")
+    if fill_value is not None:
+        wide = wide.where(wide.notna() | wide.ffill(axis=1).isna(), fill_value)
     wide.attrs = dict(frame.attrs)
     return wide
 

@@ -28,6 +28,7 @@ from gpudemand.forecast import (
     SeasonalNaive,
     TemporalFactorization,
     Theta,
+    UnlikelyUsageWarning,
     WeekProfile,
     Zero,
 )
@@ -214,16 +215,15 @@ def test_gaps_are_filled_or_refused(model):
         with pytest.raises(InputError, match="gaps"):
             clone(model).fit(gappy)
         return
-    forecast = clone(model).fit(gappy).predict(H, level=[80])
+    with pytest.warns(UnlikelyUsageWarning, match="no row"):
+        fitted = clone(model).fit(gappy)
+    forecast = fitted.predict(H, level=[80])
     assert np.isfinite(canaries.numbers(forecast)).all()
 
 
 @every_quick
-def test_a_user_without_any_value(model):
+def test_a_user_without_any_value_is_refused(model):
     usage = pd.concat([HISTORY, HISTORY[HISTORY["unique_id"] == "walk"].assign(unique_id="empty", y=np.nan)])
-    if not model._allow_missing:
-        with pytest.raises(InputError, match="missing"):
-            clone(model).fit(usage)
-        return
-    forecast = clone(model).fit(usage).predict(H, level=[80])
-    assert (canaries.numbers(forecast[forecast["unique_id"] == "empty"]) == 0).all()
+    for table in (usage, usage.assign(y=np.nan)):
+        with pytest.raises(InputError, match="no value at all" if model._allow_missing else "missing"):
+            clone(model).fit(table)

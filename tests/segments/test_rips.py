@@ -100,3 +100,10 @@ def test_without_giotto_ph_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "gph", None)
     with pytest.raises(ImportError, match=r"gpudemand\[tda\]"):
         gs.RipsStatistics().fit(np.zeros((2, 60)))
+
+
+@pytest.mark.parametrize("unit", [1e-40, 1e39, 1e300])
+def test_diagrams_scale_with_the_points_beyond_single_precision(unit):
+    points = np.random.default_rng(0).normal(size=(20, 2))
+    found, known = gs.rips_persistence(points * unit), gs.rips_persistence(points)
+    np.testing.assert_allclose(found[:, :2], known[:, :2] * unit, rtol=1e-5)

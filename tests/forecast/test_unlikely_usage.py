@@ -1,0 +1,188 @@
+"""Tables of usage that are likely incomplete or wrong: a warning or an error, whose advice works."""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gpudemand as gd
+from gpudemand._validation import InputError
+from gpudemand.forecast import (
+    ETS,
+    CombinedForecaster,
+    SeasonalNaive,
+    TemporalFactorization,
+    UnlikelyUsageWarning,
+    cross_validation,
+)
+
+DAYS = pd.date_range("2026-01-05", periods=84)
+MODELS = [CombinedForecaster(), ETS(), SeasonalNaive(), TemporalFactorization(n_factors=1)]
+every_model = pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+
+
+def weekly(days=DAYS, names=("a", "b", "c")):
+    rng = np.random.default_rng(0)
+    wave = 50 + 20 * np.sin(2 * np.pi * np.arange(len(days)) / 7)
+    tables = [pd.DataFrame({"unique_id": n, "ds": days, "y": wave + rng.normal(size=len(days))}) for n in names]
+    return pd.concat(tables, ignore_index=True)
+
+
+USAGE = weekly()
+IS_A = USAGE["unique_id"] == "a"
+
+
+def path(model, usage, h=7, **options):
+    """Forecast of the first series."""
+    found = model.fit(usage, **options).predict(h)
+    return found[found["unique_id"] == "a"].iloc[:, 2].to_numpy()
+
+
+def heeded(message, usage):
+    """The table after the advice of a message."""
+    code = re.search(r"usage = (.*?)\.$", message)
+    return eval(code[1], {"gd": gd, "usage": usage})
+
+
+@every_model
+def test_a_user_who_left_is_named_and_is_zero_if_told_so(model):
+    left = USAGE[~(IS_A & (USAGE["ds"] > "2026-02-20"))]
+    message = "1 of 3 series end before 2026-03-29 00:00:00, the first 'a' at 2026-02-20 00:00:00"
+    with pytest.warns(UnlikelyUsageWarning, match=message) as warned:
+        assert path(model, left).max() > 40
+    told = heeded(str(warned[0].message), left)
+    assert len(told) == len(USAGE)
+    assert path(model, told).max() < 30
+    assert path(SeasonalNaive(), told).max() == 0
+
+
+def test_a_user_whose_values_end_early_is_named_after_a_season_without():
+    for last, is_named in (("2026-03-25", False), ("2026-03-20", True)):
+        unknown = USAGE.assign(y=USAGE["y"].mask(IS_A & (USAGE["ds"] > last)))
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            SeasonalNaive().fit(unknown)
+        assert bool(warned) == is_named
+
+
+def test_users_who_begin_late_or_were_not_recorded_for_a_day_are_ordinary():
+    SeasonalNaive().fit(USAGE[~(IS_A & (USAGE["ds"] < "2026-03-01"))])
+    SeasonalNaive().fit(USAGE.assign(y=USAGE["y"].mask(USAGE["ds"] == DAYS[-1])))
+    SeasonalNaive().fit(USAGE.assign(y=USAGE["y"].mask(USAGE.index.isin([3, 4, 100]))))
+
+
+def test_bins_without_a_row_are_counted_and_the_season_keeps_its_place():
+    monday = pd.DataFrame({"unique_id": "a", "ds": DAYS, "y": 50.0 + 40 * (DAYS.day_of_week == 0)})
+    usage = pd.concat([monday, monday.assign(unique_id="b")], ignore_index=True)
+    holes = usage.drop(index=[36, 44, 57])
+    with pytest.warns(
+        UnlikelyUsageWarning, match="^3 bins inside series have no row, the first at 'a', 2026-02-10"
+    ) as w:
+        np.testing.assert_array_equal(path(SeasonalNaive(), holes), [90, 50, 50, 50, 50, 50, 50])
+    assert heeded(str(w[0].message), holes)["y"].eq(0).sum() == 3
+    with pytest.warns(UnlikelyUsageWarning, match="^3 bins have no row in any series, the first at 2026-02-10"):
+        np.testing.assert_array_equal(path(SeasonalNaive(), holes[:81]), [90, 50, 50, 50, 50, 50, 50])
+
+
+@every_model
+def test_business_days_have_no_weekends(model):
+    days = pd.bdate_range("2026-01-05", periods=60)
+    usage = pd.DataFrame({"unique_id": "a", "ds": days, "y": 10.0 + np.arange(60) % 5})
+    found = model.fit(usage).predict(6)
+    assert found["ds"].tolist() == pd.bdate_range("2026-03-30", periods=6).tolist()
+    np.testing.assert_allclose(found.iloc[:, 2], [10, 11, 12, 13, 14, 10], atol=0.2)
+    with pytest.warns(
+        UnlikelyUsageWarning, match="^27% of the bins have no row in any series, the first at 2026-01-10"
+    ):
+        SeasonalNaive().fit(usage, freq="D")
+
+
+def test_hours_that_are_never_recorded_are_named():
+    hours = pd.date_range("2026-01-05", periods=24 * 21, freq="h")
+    usage = pd.DataFrame({"unique_id": "a", "ds": hours, "y": 1.0})[(hours.hour >= 8) & (hours.hour < 17)]
+    with pytest.warns(
+        UnlikelyUsageWarning, match="have no row in any series, the first at 2026-01-05 17:00.* season_len"
+    ):
+        SeasonalNaive().fit(usage)
+    open_hours = usage.assign(ds=pd.date_range("2026-01-05", periods=len(usage), freq="h"))
+    SeasonalNaive(season_length=9).fit(open_hours)
+
+
+@pytest.mark.parametrize(
+    ("ds", "first"),
+    [
+        (np.arange(84), "2026-01-01"),
+        (np.arange(84.0), "2026-01-01"),
+        (DAYS.astype("int64"), "2026-01-05"),
+        (DAYS.astype("int64") // 1000 ** (1 if DAYS.unit == "us" else 2), "2026-01-05"),
+        (np.array([int(day.timestamp()) for day in DAYS]), "2026-01-05"),
+        (np.array([int(day.timestamp()) for day in DAYS], dtype=float), "2026-01-05"),
+        (DAYS.strftime("%Y%m%d").astype(int), "2026-01-05"),
+        (pd.Index(np.arange(190001, 190013)), "1900-01-01"),
+        (pd.Index(np.arange(1940, 2024)), "1940-01-01"),
+        (DAYS.astype(str), "2026-01-05"),
+        (pd.Index(DAYS.date, dtype=object), "2026-01-05"),
+        (DAYS.to_period("D"), "2026-01-05"),
+        (pd.to_timedelta(np.arange(84), unit="D"), "2026-01-01"),
+        (pd.Index([t.tz_localize("UTC") if i % 2 else t for i, t in enumerate(DAYS)], dtype=object), "2026-01-05"),
+        (pd.Index([t.tz_localize("UTC" if i % 2 else "Asia/Tokyo") for i, t in enumerate(DAYS)]), "2026-01-04"),
+    ],
+)
+def test_the_advice_on_what_is_no_datetime_works(ds, first):
+    usage = pd.DataFrame({"unique_id": "a", "ds": ds, "y": 1.0})
+    with pytest.raises(InputError, match="must hold datetimes") as error:
+        SeasonalNaive().fit(usage)
+    code = (
+        str(error.value).split(": ", 1)[1]
+        if "durations" not in str(error.value)
+        else str(error.value).split("time, ")[1]
+    )
+    times = eval(code.split(", with your")[0].rstrip("."), {"pd": pd, "usage": usage})
+    assert times.iloc[0].date() == pd.Timestamp(first).date()
+    assert times.nunique() == len(usage)
+
+
+@pytest.mark.parametrize("numbers", [np.arange(84), 1_767_571_200 + 86_400 * np.arange(84)])
+def test_numbers_that_were_converted_without_their_unit_are_refused(numbers):
+    usage = pd.DataFrame({"unique_id": "a", "ds": pd.to_datetime(numbers), "y": 1.0})
+    with pytest.raises(InputError, match=r"ns apart, from 1970-01-01 .* without their unit"):
+        SeasonalNaive().fit(usage)
+
+
+def test_columns_that_are_not_used_are_named():
+    usage = USAGE.assign(price=1.0, holiday=False)
+    with pytest.warns(UnlikelyUsageWarning, match="^The columns price, holiday of usage are not used"):
+        SeasonalNaive().fit(usage)
+    with pytest.warns(UnlikelyUsageWarning, match="price") as warned:
+        cross_validation([SeasonalNaive(), ETS()], usage, h=7, n_windows=3)
+    assert len(warned) == 1
+
+
+def test_a_value_beyond_all_others_is_named_and_one_beyond_computing_refused():
+    wrong = USAGE["y"].mask(USAGE.index == 16, 1e12)
+    with pytest.warns(UnlikelyUsageWarning, match="'a' with 1e[+]12 at 2026-01-21 00:00:00") as warned:
+        CombinedForecaster().fit(USAGE.assign(y=wrong))
+    assert len(warned) == 1
+    CombinedForecaster().fit(USAGE.assign(y=wrong.mask(wrong == 1e12)))
+    with pytest.raises(InputError, match=r"is 1e\+300 at unique_id='a', ds=2026-01-21 00:00:00"):
+        CombinedForecaster().fit(USAGE.assign(y=wrong.mask(wrong == 1e12, 1e300)))
+
+
+def test_rare_large_jobs_are_ordinary():
+    y = np.zeros(84)
+    y[::9], y[5] = 0.1, 900.0
+    SeasonalNaive().fit(pd.DataFrame({"unique_id": "a", "ds": DAYS, "y": y}))
+
+
+def test_users_without_use_stay_at_zero_in_a_hierarchy():
+    idle = USAGE.assign(unique_id="x/" + USAGE["unique_id"], y=USAGE["y"].where(USAGE["unique_id"] == "c", 0.0))
+    nodes, summing, _ = gd.aggregate_usage(idle, "team/user")
+    forecast = SeasonalNaive().fit(nodes).predict(7)
+    found = gd.reconcile(forecast, summing, cross_validation(SeasonalNaive(), nodes, h=7, n_windows=4))
+    wide = found.pivot(index="ds", columns="unique_id", values="SeasonalNaive")
+    np.testing.assert_allclose(wide[["x/a", "x/b"]], 0, atol=1e-9)
+    np.testing.assert_allclose(wide["x/c"], forecast.loc[forecast["unique_id"] == "x/c", "SeasonalNaive"], rtol=1e-3)
