@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,9 +22,13 @@ from gpudemand._files import file_sha256, manifest_text, read_manifest, replace_
 from gpudemand._validation import InputError, shorten
 
 
+#: How long a process waits for another that writes into the same folder.
+_PATIENCE_S = 30.0
+
+
 @contextmanager
 def locked_folder(path: Path, own: str, what: str) -> Iterator[None]:
-    """Hold the lock of a folder; another process that wants it waits, and a killed one gives it back.
+    """Hold the lock of a folder; another process that wants it waits for half a minute, and a killed one gives it back.
 
     `path`: the folder, made if absent; anything in it is refused unless the file `own` is there, too.
     """
@@ -33,16 +39,43 @@ def locked_folder(path: Path, own: str, what: str) -> Iterator[None]:
     if held and not (path / own).is_file():
         raise InputError(f"{str(path)!r} holds {min(held)!r} and no {what}; name an empty or a new folder.")
     with (path / ".lock").open("a+b") as file:
+        until = time.monotonic() + _PATIENCE_S
+        while not _lock(file.fileno()):
+            if time.monotonic() > until:
+                raise InputError(
+                    f"{str(path)!r} is being written by {_holder(path)}; wait for its end, or end it, and try again."
+                )
+            time.sleep(0.05)
+        (path / _HOLDER).write_text(f"process {os.getpid()} on {platform.node()} since {time.strftime('%F %T %Z')}")
+        yield
+
+
+#: Beside the lock, which Windows lets nobody else read.
+_HOLDER = ".lock-holder"
+
+
+def _holder(path: Path) -> str:
+    try:
+        return (path / _HOLDER).read_text(encoding="utf-8", errors="replace")[:200]
+    except OSError:
+        return "another process"
+
+
+def _lock(descriptor: int) -> bool:
+    """Take the lock of an open file; False where another process has it."""
+    try:
         if sys.platform == "win32":
             import msvcrt
 
-            file.seek(0)
-            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         else:
             import fcntl
 
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
 
 
 MANIFEST = "store.json"
@@ -91,7 +124,7 @@ class Store:
 
         def run(files: list[Path]) -> pa.Table:
             with _database() as db:
-                rows = db.read_parquet([*map(str, files)], union_by_name=True, hive_partitioning=False)
+                rows = db.read_parquet([re.sub(r"[*?\[]", r"[\g<0>]", str(file)) for file in files], union_by_name=True, hive_partitioning=False)
                 return pa.table(rows.query("stored", sql))
 
         return self._files_as_of_now(table, run)
@@ -162,6 +195,25 @@ class Store:
             yield file
         finally:
             file.unlink(missing_ok=True)
+
+
+def covered(state: Mapping[str, str], begin: pd.Timestamp, end: pd.Timestamp) -> dict[str, str]:
+    """Period, without a hole, that was read of a source.
+
+    `state`: ``since`` and ``until`` so far, or nothing. `begin`, `end`: of what was read now; it counts if both touch,
+    and is otherwise read again one day.
+
+    >>> day = pd.Timestamp
+    >>> state = {"since": "2026-03-01T00:00:00", "until": "2026-03-08T00:00:00"}
+    >>> covered(state, day("2026-03-07"), day("2026-03-09"))["until"]
+    '2026-03-09T00:00:00'
+    >>> covered(state, day("2026-03-10"), day("2026-03-12")) == state
+    True
+    """
+    since, until = (pd.Timestamp(state[name]) if state else time for name, time in (("since", begin), ("until", end)))
+    if begin <= until and end >= since:
+        since, until = min(since, begin), max(until, end)
+    return {"since": since.isoformat(), "until": until.isoformat()}
 
 
 def arrow_table(frame: pd.DataFrame) -> pa.Table:

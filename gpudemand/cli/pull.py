@@ -111,7 +111,10 @@ def prometheus(
     ca: Annotated[Path | None, typer.Option(help="PEM file of the server's certificate authority.")] = None,
     certificate: Annotated[Path | None, typer.Option(help="PEM file of the own certificate.")] = None,
     key: Annotated[Path | None, typer.Option(help="PEM file of its key.")] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for one answer.")] = 120.0,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for one answer; twice as long in all.")] = 120.0,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace what the store has at the same times, also of another address.")
+    ] = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -125,7 +128,12 @@ def prometheus(
         url, user=user, password=password, token=token, ca=ca, certificate=certificate, key=key, timeout_s=timeout
     )
     with steps(quiet=quiet) as begin:
-        done = pull_prometheus(into, client, since=since, until=until, step=step, points=points, progress=begin)
+        options: dict[str, Any] = {"since": since, "until": until, "step": step, "points": points, "replace": replace}
+        done = pull_prometheus(into, client, **options, progress=begin)
     gaps = "; ".join(f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}" for first, last in done.gaps)
     typer.echo(f"{done.samples:,} samples from {done.begin:%Y-%m-%d %H:%M} to {done.end:%Y-%m-%d %H:%M} (UTC)")
     typer.echo(f"nothing was scraped: {gaps or 'never'}")
+    if done.kept:
+        typer.echo(f"kept: what the store had at {done.kept:,} times that the server no longer has")
+    if done.refused:
+        typer.echo("refused: " + ", ".join(f"{count:,} {reason}" for reason, count in done.refused.most_common()))

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import json
+import re
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
 import pandas as pd
 import requests
-from requests.auth import HTTPBasicAuth
+from requests.auth import AuthBase, HTTPBasicAuth
 
 from gpudemand._validation import InputError, check_number, shorten
-from gpudemand.jobs.schema import EARLIEST, LATEST, OUTSIDE
+from gpudemand.jobs.schema import EARLIEST, LATEST, MAX_GPUS, OUTSIDE
 from gpudemand.jobs.times import parse_timestamp
-from gpudemand.store import Store, arrow_table, open_store
+from gpudemand.store import Store, arrow_table, covered, open_store
 from gpudemand.units import gpu_share, parse_duration
 
 #: A server answers at most this many points of a series.
 MAX_POINTS = 11_000
 _RETRIES = 5
+#: The largest answer that is read, in bytes of JSON, which take up to twenty times as many in memory.
+MAX_BYTES = 1 << 25
+T = TypeVar("T")
 #: What systems say of a host that does not exist, and of other reasons why none answers.
 _NO_HOST = ("name or service not known", "no address associated", "nodename nor servname", "getaddrinfo failed")
 _NO_ANSWER = (
@@ -34,6 +43,19 @@ _NO_ANSWER = (
 _CLOCKS_APART = pd.Timedelta("5min")
 _TEMPORARY = (429, 500, 502, 503, 504)
 _TOO_MUCH = ("too many samples", "timed out", "timeout", "exceeded maximum resolution", "query_timeout", "canceled")
+
+
+class _Bearer(AuthBase):
+    """Send a token, or nothing: without any, requests would take the name and password of ``~/.netrc``."""
+
+    def __init__(self, token: str | None) -> None:
+        self.token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        """Add the header."""
+        if self.token:
+            request.headers["Authorization"] = f"Bearer {self.token}"
+        return request
 
 
 class _TooMuchError(InputError):
@@ -50,8 +72,8 @@ class PrometheusClient:
 
     `url`: address before ``/api/v1``. `user`, `password`: for basic authentication. `token`: bearer token. `ca`:
     certificate authorities of the server, a PEM file. `certificate`, `key`: own certificate and key, PEM files.
-    `timeout_s`: of one request. `first_pause_s`: pause before a request is repeated for the first time; it doubles
-    each time.
+    `timeout_s`: of one request, from its begin to the end of the answer; after twice as long without an answer, the
+    client gives up. `first_pause_s`: pause before a request is repeated for the first time; it doubles each time.
 
     >>> PrometheusClient("https://ada:secret@prometheus.example:9090/").place
     'https://prometheus.example:9090'
@@ -76,9 +98,8 @@ class PrometheusClient:
             if file is not None and not Path(file).is_file():
                 raise InputError(f"there is no file {str(file)!r} for {name}=.")
         self._session = requests.Session()
-        if self.token:
-            self._session.headers["Authorization"] = f"Bearer {self.token}"
-        elif self.user:
+        self._session.auth = _Bearer(self.token)
+        if self.user and not self.token:
             # As bytes, which are sent as they are; requests would refuse text beyond Latin-1.
             self._session.auth = HTTPBasicAuth(self.user.encode(), (self.password or "").encode())
         self._session.verify = str(self.ca) if self.ca else True
@@ -92,19 +113,28 @@ class PrometheusClient:
         parts = urlsplit(self.url)
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
 
-    def samples(self, query: str, times: pd.DatetimeIndex) -> pd.DataFrame:
+    def samples(self, query: str, times: pd.DatetimeIndex, refused: Counter[str] | None = None) -> pd.DataFrame:
         """Evaluate a query at equally spaced times.
 
         `query`: promQL. `times`: at least one, at most `MAX_POINTS`; of more than the server manages at once, each
-        half is asked for. Returns a row a sample: the labels, ``ds`` (UTC) and ``y``.
+        half is asked for. `refused`: counts samples that cannot be, by reason; they are left out. Returns a row a
+        sample: those of `LABELS` that it has, ``ds`` (UTC) and ``y``.
         """
+        self._answered_at = time.monotonic()
+        return plausible(self._parts(query, times), times, Counter() if refused is None else refused)
+
+    def _parts(self, query: str, times: pd.DatetimeIndex) -> pd.DataFrame:
         try:
             return _table(self._ask(query, times), self.place)
         except _TooMuchError:
-            if len(times) == 1:
+            if len(times) == 1 or self._patience_s() <= 0:
                 raise
         half = len(times) // 2
-        return stacked([self.samples(query, part) for part in (times[:half], times[half:])])
+        return stacked([self._parts(query, part) for part in (times[:half], times[half:])])
+
+    def _patience_s(self) -> float:
+        """Seconds from now until the server, which has not answered since some time, is given up."""
+        return self._answered_at + 2 * self.timeout_s - time.monotonic()
 
     def _ask(self, query: str, times: pd.DatetimeIndex) -> Any:
         step = (times[1] - times[0]).total_seconds() if len(times) > 1 else 1.0
@@ -117,21 +147,47 @@ class PrometheusClient:
         }
         for attempt in range(_RETRIES):
             try:
-                return self._once(fields)
+                content = self._once(fields)
             except _TemporaryError as error:
-                if attempt == _RETRIES - 1:
-                    raise InputError(f"{str(error)[:-1]}, {_RETRIES} times in a row; try again later.") from error
-                time.sleep(self.first_pause_s * 2**attempt)
+                pause = self.first_pause_s * 2**attempt
+                if attempt == _RETRIES - 1 or pause >= self._patience_s():
+                    times_asked = f"{attempt + 1} times in a row"
+                    raise InputError(f"{str(error)[:-1]}, {times_asked}; try again later.") from error
+                time.sleep(pause)
+            else:
+                self._answered_at = time.monotonic()
+                return content
         raise AssertionError("unreachable")
 
     def _once(self, fields: dict[str, str]) -> Any:
+        seconds = max(min(self.timeout_s, self._patience_s()), 1e-3)
         try:
-            answer = self._session.get(f"{self.place}/api/v1/query_range", params=fields, timeout=self.timeout_s)
+            answer, body = in_time(lambda: self._get(fields, seconds), seconds)
+        except TimeoutError as error:
+            raise self._too_slow() from error
         except requests.exceptions.RequestException as error:
             raise self._failure(error) from error
-        content = self._content(answer)
+        content = self._content(answer, body)
         self._check_clock(answer)
         return content
+
+    def _get(self, fields: dict[str, str], seconds: float) -> tuple[requests.Response, bytes]:
+        body, end = bytearray(), time.monotonic() + seconds
+        address = f"{self.place}/api/v1/query_range"
+        # Where a server sends on to, the credentials are not sent, and another cluster may answer.
+        options: dict[str, Any] = {"timeout": seconds, "stream": True, "allow_redirects": False}
+        with self._session.get(address, params=fields, **options) as answer:
+            for part in answer.iter_content(1 << 16):
+                body += part
+                if len(body) > MAX_BYTES:
+                    raise _TooMuchError(f"an answer of {self.place} is longer than {MAX_BYTES >> 20} MiB.")
+                if time.monotonic() > end:
+                    raise TimeoutError
+        return answer, bytes(body)
+
+    def _too_slow(self) -> InputError:
+        waited = f"{self.place} did not answer within {self.timeout_s:g} s"
+        return _TooMuchError(f"{waited}; wait longer with timeout_s= (--timeout), or ask for less with points=.")
 
     def _failure(self, error: requests.exceptions.RequestException) -> InputError:
         """Why a request got no answer."""
@@ -141,8 +197,7 @@ class PrometheusClient:
                 f"the certificate of {self.place} cannot be verified; name its authority with ca= (--ca)."
             )
         if isinstance(error, kinds.Timeout):
-            waited = f"{self.place} did not answer within {self.timeout_s:g} s"
-            return _TooMuchError(f"{waited}; wait longer with timeout_s= (--timeout).")
+            return self._too_slow()
         if isinstance(error, kinds.ChunkedEncodingError):
             return _TemporaryError(f"the answer of {self.place} was cut off.")
         if not isinstance(error, kinds.ConnectionError):
@@ -166,12 +221,15 @@ class PrometheusClient:
                 "(UTC); set the one that is off."
             )
 
-    def _content(self, answer: requests.Response) -> Any:
+    def _content(self, answer: requests.Response, body: bytes) -> Any:
+        if answer.is_redirect:
+            place = shorten(str(answer.headers["Location"]).partition("?")[0])
+            raise InputError(f"{self.place} sends on to {place!r}; give that address, if it is that of Prometheus.")
         try:
-            content = answer.json()
-        except ValueError as error:
+            content = json.loads(body)
+        except (ValueError, RecursionError) as error:
             content = {}
-            if answer.ok and answer.text.lstrip().startswith("{"):
+            if answer.ok and body.lstrip().startswith(b"{"):
                 raise _TemporaryError(f"the answer of {self.place} was cut off.") from error
             if answer.ok:
                 problem = f"what {self.place} answers is not Prometheus' JSON"
@@ -192,24 +250,75 @@ class PrometheusClient:
         return content
 
 
+def in_time(work: Callable[[], T], seconds: float) -> T:
+    """Return the result of work, or raise a TimeoutError; a server can drip for ever with each single read in time.
+
+    The work is done by a thread that is left behind in that case.
+    """
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return result.result(seconds)
+
+
+#: Labels of the series that are asked for.
+LABELS = (
+    *("namespace", "exported_namespace", "node", "Hostname", "resource", "phase", "modelName"),
+    *("label_nvidia_com_gpu_product", "label_nvidia_com_gpu_replicas"),
+)
+
+
 def _table(content: Any, place: str) -> pd.DataFrame:
     try:
-        return stacked([_series(series) for series in content["data"]["result"]])
+        found = content["data"]["result"]
+        pairs = list(chain.from_iterable(series["values"] for series in found))
+        if not pairs:
+            return stacked([])
+        stamps, values = zip(*pairs, strict=True)
+        lengths = [len(series["values"]) for series in found]
+        labels = {name: [series["metric"].get(name) for series in found] for name in LABELS}
+        columns = {
+            name: np.repeat(np.array([None if text is None else str(text) for text in texts], dtype=object), lengths)
+            for name, texts in labels.items()
+            if any(text is not None for text in texts)
+        }
+        return pd.DataFrame({**columns, "ds": _as_times(stamps), "y": [_number(value) for value in values]})
     except (TypeError, KeyError, AttributeError, ValueError, OverflowError) as error:
-        raise InputError(f"the answer of {place} is not that of a range query ({error!r}).") from error
+        reason = shorten(repr(error), 120)
+        raise InputError(f"the answer of {place} is not that of a range query ({reason}).") from error
+
+
+def _number(value: object) -> float:
+    """Value of a sample, NaN for what Prometheus would not write (Python reads ``1_000``)."""
+    text = str(value)
+    return float(text) if re.fullmatch(r"[-+0-9.eEINafn]+", text) else np.nan
+
+
+def plausible(found: pd.DataFrame, times: pd.DatetimeIndex, refused: Counter[str]) -> pd.DataFrame:
+    """Leave out samples that cannot be, and count them by reason."""
+    y = found["y"].to_numpy()
+    rules = {
+        "no finite number": ~np.isfinite(y),
+        "below zero": y < 0,
+        f"more than {MAX_GPUS:,}": y > MAX_GPUS,
+        "at a time that was not asked for": ~found["ds"].isin(times).to_numpy(),
+        "sent twice": found.duplicated(list(found.columns.drop("y"))).to_numpy(),
+    }
+    reason = np.select(list(rules.values()), list(rules), default="")
+    refused.update(reason[reason != ""].tolist())
+    return found[reason == ""]
 
 
 def stacked(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Put frames of samples below one another; those without a sample have no columns to add."""
     some = [frame for frame in frames if len(frame)]
     return pd.concat(some, ignore_index=True) if some else pd.DataFrame({"ds": _as_times([]), "y": np.zeros(0)})
-
-
-def _series(series: dict[str, Any]) -> pd.DataFrame:
-    stamps, values = zip(*series["values"], strict=True)
-    y = np.array(values, dtype=float)
-    frame = pd.DataFrame({**{str(k): str(v) for k, v in series["metric"].items()}, "ds": _as_times(stamps), "y": y})
-    return frame[np.isfinite(y)]
 
 
 def _as_times(stamps: Any) -> pd.DatetimeIndex:
@@ -228,6 +337,8 @@ def chunks(times: pd.DatetimeIndex, points: int) -> Iterator[pd.DatetimeIndex]:
 SOURCE = "prometheus"
 TABLE = "usage"
 _COLUMNS = ["measure", "namespace", "node", "gpu_type"]
+#: An answer that has a namespace or a node at some time has all types of its GPUs, which may have got another name.
+_KEY = ["ds", "measure", "namespace", "node"]
 #: Not nvidia.com/gpumem and gpucores, which count memory and cores.
 _GPUS = '{resource=~"(nvidia|amd)_com_(gpu|(gpu|mig)_.+)"}'
 #: Requests stay listed for pods that wait and for those that have completed; and more than one exporter may run.
@@ -261,13 +372,16 @@ _OVERLAP = pd.Timedelta("1h")
 class PrometheusPull:
     """What one pull did.
 
-    `begin`, `end`: period that was read. `samples`: rows that were stored. `gaps`: times within the period at which
-    nothing was scraped; nothing is stored for them.
+    `begin`, `end`: period that was read. `samples`: rows that were stored. `kept`: times that the server no longer has,
+    and of which the store keeps what it had. `refused`: reason -> samples that cannot be. `gaps`: times within the
+    period of which the store has nothing, since nothing was scraped.
     """
 
     begin: pd.Timestamp
     end: pd.Timestamp
     samples: int = 0
+    kept: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
     gaps: list[tuple[pd.Timestamp, pd.Timestamp]] = field(default_factory=list)
 
 
@@ -292,6 +406,7 @@ def pull_prometheus(
     until: object = None,
     step: str = "5min",
     points: int = 2000,
+    replace: bool = False,
     progress: Callable[[str], None] = lambda step: None,
 ) -> PrometheusPull:
     """Pull the GPUs of a Kubernetes cluster into a store.
@@ -300,6 +415,8 @@ def pull_prometheus(
     ``kube_node_status_allocatable``); utilization and the types of GPUs are added where the DCGM exporter runs. A pod
     holds GPUs in the phase Running and waits for them in the phase Pending; slices, time-sliced GPUs and HAMi's virtual
     ones (where the DCGM exporter counts GPUs) are shares. A sample at t stands for the time until t + `step`.
+
+    What the store has and the server no longer tells stays, so the same period can be asked for again at any time.
 
     Parameters
     ----------
@@ -312,6 +429,9 @@ def pull_prometheus(
         Distance of samples, of whole seconds; all times are multiples of it.
     points : int
         Times of one request, at most 11,000; the result does not depend on it.
+    replace : bool
+        Let the samples of this pull take the place of all that the store has at the same times, also where those are of
+        another address; other times stay.
     progress : callable
         Called with a text before each step.
 
@@ -322,20 +442,33 @@ def pull_prometheus(
     Raises
     ------
     InputError
-        If the server cannot be asked or has no such metrics, or the store cannot be used.
+        If the server cannot be asked or has no such metrics, or the store cannot be used or is of another server.
     """
     width = parse_duration(step)
     check_number("step", width.total_seconds(), 1, 86400, integer=True)
     check_number("points", points, 1, MAX_POINTS, integer=True)
     with open_store(Path(into)) as store:
+        if not replace:
+            _check_source(store, client.place)
         times = _sample_times(store, since, until, width)
         done = PrometheusPull(times[0], times[-1] + width)
         progress("Reading the types of GPUs")
         nodes = _read_nodes(client, times, points)
         for part in chunks(times, points):
             progress(f"Reading {part[0]:%Y-%m-%d %H:%M} to {part[-1] + width:%Y-%m-%d %H:%M}")
-            _put(store, done, client, nodes, part, width)
+            scraped = _put(store, done, client, nodes, part, replace=replace)
+            _note(store, done, client.place, part, scraped, width)
     return done
+
+
+def _check_source(store: Store, place: str) -> None:
+    """Raise if the store is of another address."""
+    known = store.about["pulls"].get(SOURCE, {}).get("url", place)
+    if known != place:
+        raise InputError(
+            f"{str(store.path)!r} holds samples of {known}, and {place} may be another cluster; pull it into a store of "
+            "its own, or add --replace (replace=True) if it is the same one."
+        )
 
 
 def _sample_times(store: Store, since: object, until: object, width: pd.Timedelta) -> pd.DatetimeIndex:
@@ -372,7 +505,7 @@ def _read_nodes(client: PrometheusClient, times: pd.DatetimeIndex, points: int) 
     types: dict[str, str] = {}
     for name, table in zip(_TYPES, (cards, labels), strict=True):
         if {"node", name} <= set(table.columns):
-            types |= {str(node): "+".join(sorted(set(part[name]))) for node, part in table.groupby("node")}
+            types |= {str(node): "+".join(sorted(set(part[name].dropna()))) for node, part in table.groupby("node")}
     return _Nodes(types, _shares(cards, labels, units))
 
 
@@ -401,28 +534,42 @@ def _put(
     client: PrometheusClient,
     nodes: _Nodes,
     times: pd.DatetimeIndex,
-    width: pd.Timedelta,
-) -> None:
-    """Read the samples of some times, and store them in the place of older ones."""
-    allocatable = _labels(client.samples(_ALLOCATABLE, times), "node", "resource")
+    *,
+    replace: bool,
+) -> pd.DatetimeIndex:
+    """Store the samples of some times in the place of those of the same namespaces and nodes; return those scraped."""
+
+    def samples(query: str) -> pd.DataFrame:
+        return client.samples(query, times, done.refused)
+
+    allocatable = _labels(samples(_ALLOCATABLE), "node", "resource")
     installed = _counted(allocatable.assign(measure="installed", namespace=""), nodes)
-    pods = _pods(client.samples(_PODS, times), nodes)
+    pods = _pods(samples(_PODS), nodes)
     tenants = set(pods.get("namespace", ()))
-    used = [_utilization(client.samples(query, times), measure, tenants) for measure, query in _UTILIZATIONS.items()]
-    rows = stacked([installed, pods, *used]).groupby([*_COLUMNS, "ds"], as_index=False, sort=True)["y"].sum()
-    for month in times.strftime("%Y-%m").unique():
-        own, grid = (frame[frame["ds"].dt.strftime("%Y-%m") == month] for frame in (rows, pd.DataFrame({"ds": times})))
-        store.merge(TABLE, month, arrow_table(own), arrow_table(grid), ["ds", *_COLUMNS])
-    state = store.about["pulls"].get(SOURCE, {"since": times[0].isoformat(), "until": times[0].isoformat()})
-    first = min(pd.Timestamp(state["since"]), times[0])
-    last = max(pd.Timestamp(state["until"]), times[-1] + width)
-    step = f"{width.total_seconds():g}s"
-    state = {"since": first.isoformat(), "until": last.isoformat(), "step": step, "url": client.place}
-    store.about["pulls"][SOURCE] = state
-    store.commit()
+    used = [_utilization(samples(query), measure, tenants) for measure, query in _UTILIZATIONS.items()]
+    found = stacked([installed, pods, *used]).reindex(columns=[*_COLUMNS, "ds", "y"])
+    rows = found.groupby([*_COLUMNS, "ds"], as_index=False, sort=True)["y"].sum()
+    for month, own in rows.groupby(rows["ds"].dt.strftime("%Y-%m")):
+        new = arrow_table(own)
+        store.merge(TABLE, str(month), new, new.select(["ds"] if replace else _KEY), ["ds", *_COLUMNS])
     done.samples += len(rows)
-    scraped = pd.DatetimeIndex(rows.loc[rows["measure"] == "installed", "ds"].unique())
-    done.gaps = joined([*done.gaps, *((time, time + width) for time in times.difference(scraped))])
+    return pd.DatetimeIndex(rows.loc[rows["measure"] == "installed", "ds"].unique())
+
+
+def _note(
+    store: Store, done: PrometheusPull, place: str, times: pd.DatetimeIndex, scraped: pd.DatetimeIndex, width: pd.Timedelta
+) -> None:
+    """Make what was read of some times the contents of the store, and note at which of them something was scraped."""
+    if len(scraped):
+        # What was not scraped yet at the end is asked for again.
+        state = covered(store.about["pulls"].get(SOURCE, {}), done.begin, scraped.max() + width)
+        store.about["pulls"][SOURCE] = {**state, "step": f"{width.total_seconds():g}s", "url": place}
+    store.commit()
+    since = f"ds BETWEEN '{times[0].isoformat()}' AND '{times[-1].isoformat()}'"
+    held = store.query(TABLE, f"SELECT DISTINCT ds FROM stored WHERE measure = 'installed' AND {since}")
+    known = times[:0] if held is None else pd.DatetimeIndex(held.to_pandas()["ds"])
+    done.kept += len(known.difference(scraped))
+    done.gaps = joined([*done.gaps, *((time, time + width) for time in times.difference(known))])
 
 
 def _pods(found: pd.DataFrame, nodes: _Nodes) -> pd.DataFrame:
