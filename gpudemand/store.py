@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 from gpudemand._files import file_sha256, manifest_text, read_manifest, replace_file
 from gpudemand._validation import InputError, shorten
 
-
 #: How long a process waits for another that writes into the same folder.
 _PATIENCE_S = 30.0
 
@@ -124,7 +123,11 @@ class Store:
 
         def run(files: list[Path]) -> pa.Table:
             with _database() as db:
-                rows = db.read_parquet([re.sub(r"[*?\[]", r"[\g<0>]", str(file)) for file in files], union_by_name=True, hive_partitioning=False)
+                rows = db.read_parquet(
+                    [re.sub(r"[*?\[]", r"[\g<0>]", str(file)) for file in files],
+                    union_by_name=True,
+                    hive_partitioning=False,
+                )
                 return pa.table(rows.query("stored", sql))
 
         return self._files_as_of_now(table, run)

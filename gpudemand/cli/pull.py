@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpudemand._validation import shorten
 from gpudemand.cli.options import Debug, Quiet, one_line, steps
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _described(into: Path, done: SlurmPull) -> str:
     )
     refused = ", ".join(f"{count:,} {reason}" for reason, count in done.refused.most_common()) or "none"
     new = f"{done.new:,} of them new; {done.gone:,} open ones are no longer in Slurm"
-    lines = [f"read {done.read:,} runs, {new}", f"refused: {refused}"]
+    lines = [f"read {done.read:,} runs, {new}", f"refused: {refused}", *_hidden(done)]
     if found is not None:
         row = found.to_pylist()[0]
         period = f"submitted {row['a']:%Y-%m-%d} to {row['b']:%Y-%m-%d} (UTC)"
@@ -76,6 +77,15 @@ def _described(into: Path, done: SlurmPull) -> str:
         jobs = f"{row['runs']:,} runs of {row['jobs']:,} jobs"
         lines += [_nodes(store), f"{into}: {jobs} {people}, {period}, {row['open']:,} open"]
     return "\n".join(lines)
+
+
+def _hidden(done: SlurmPull) -> list[str]:
+    """Lines that say of which users this pull was shown nothing."""
+    told = "Slurm showed no runs of {}, which the store holds; they stay, and are asked for again by the next pull"
+    return [
+        f"{cluster or 'this cluster'}: " + told.format(f"{len(users):,} users ({shorten(', '.join(users), 80)})")
+        for cluster, users in done.hidden.items()
+    ]
 
 
 def _nodes(store: Store) -> str:

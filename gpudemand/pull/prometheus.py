@@ -229,7 +229,7 @@ class PrometheusClient:
             content = json.loads(body)
         except (ValueError, RecursionError) as error:
             content = {}
-            if answer.ok and body.lstrip().startswith(b"{"):
+            if answer.ok and body.lstrip().startswith(b"{") and isinstance(error, json.JSONDecodeError):
                 raise _TemporaryError(f"the answer of {self.place} was cut off.") from error
             if answer.ok:
                 problem = f"what {self.place} answers is not Prometheus' JSON"
@@ -466,8 +466,8 @@ def _check_source(store: Store, place: str) -> None:
     known = store.about["pulls"].get(SOURCE, {}).get("url", place)
     if known != place:
         raise InputError(
-            f"{str(store.path)!r} holds samples of {known}, and {place} may be another cluster; pull it into a store of "
-            "its own, or add --replace (replace=True) if it is the same one."
+            f"{str(store.path)!r} holds samples of {known}, and {place} may be another cluster; pull it into a store "
+            "of its own, or add --replace (replace=True) if it is the same one."
         )
 
 
@@ -557,7 +557,12 @@ def _put(
 
 
 def _note(
-    store: Store, done: PrometheusPull, place: str, times: pd.DatetimeIndex, scraped: pd.DatetimeIndex, width: pd.Timedelta
+    store: Store,
+    done: PrometheusPull,
+    place: str,
+    times: pd.DatetimeIndex,
+    scraped: pd.DatetimeIndex,
+    width: pd.Timedelta,
 ) -> None:
     """Make what was read of some times the contents of the store, and note at which of them something was scraped."""
     if len(scraped):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import itertools
 import os
 import re
@@ -21,7 +22,7 @@ from gpudemand.jobs.read import read_rows
 from gpudemand.jobs.schema import TIME
 from gpudemand.jobs.slurm import EVENT_FIELDS, open_sacct, read_events, shards_per_gpu
 from gpudemand.jobs.times import TimeParser, parse_timestamp
-from gpudemand.store import Store, arrow_table, open_store, read_store
+from gpudemand.store import Store, arrow_table, covered, open_store, read_store
 
 #: What Slurm 22.05 and newer print, and what to do; the first that is found counts, so causes stand before effects.
 _ADVICE = (
@@ -200,11 +201,14 @@ def _check_clock(now: pd.Timestamp) -> None:
         )
 
 
+_CLUSTERS = ("sacctmgr", "-n", "-P", "show", "cluster", "format=cluster")
+
+
 def _check_clusters(clusters: str | None) -> None:
     """Raise for a name that no cluster of the accounting has."""
     if clusters in (None, "all"):
         return
-    answer = _answer("sacctmgr", "-n", "-P", "show", "cluster", "format=cluster")
+    answer = _answer(*_CLUSTERS)
     known = None if answer is None else answer.split()
     for name in str(clusters).split(","):
         if known is not None and name.strip().lower() not in known:
@@ -232,10 +236,14 @@ def keep_events(store: Store, answer: str) -> None:
 SOURCE = "slurm"
 #: What identifies a run: Slurm's own number (a job's tasks have different ones), and when it was put into the queue.
 _JOB_KEY = ["cluster", "job_id_raw", "submit"]
+#: Whose runs they are: what a user may see in Slurm is all of a user's in an account, or nothing.
+_OWNER = ["cluster", "group", "user"]
+_Key = tuple[object, ...]
 _ORDER = ["submit", "cluster", "job_id_raw"]
-_KEYS_WHERE = f"SELECT {', '.join(_JOB_KEY)} FROM stored WHERE"
 #: Records may reach Slurm's database late, when it was down; so much is read again.
 _OVERLAP = pd.Timedelta("2D")
+#: Slurm purges runs after months, if at all.
+_RECENT = pd.Timedelta("28D")
 
 
 @dataclass
@@ -244,14 +252,17 @@ class SlurmPull:
 
     `read`, `new`: runs that were read, and those of them that the store did not have. `gone`: runs that the store had
     as open, and that Slurm does not know any more; they were removed. `refused`: reason -> rows that were read and
-    cannot be counted.
+    cannot be counted. `hidden`: cluster -> users whose runs the store holds and this pull was not shown any of; nothing
+    of them is removed, and the next pull reads this one's period again.
     """
 
     read: int = 0
     new: int = 0
     gone: int = 0
     refused: Counter[str] = field(default_factory=Counter)
-    seen: set[tuple[object, ...]] = field(default_factory=set, repr=False)
+    hidden: dict[str, list[str]] = field(default_factory=dict)
+    seen: set[_Key] = field(default_factory=set, repr=False)
+    owners: set[_Key] = field(default_factory=set, repr=False)
 
 
 def pull_slurm(
@@ -304,23 +315,16 @@ def pull_slurm(
     with open_store(Path(into)) as store:
         before = _count(store)
 
-        def read(select: Sequence[str]) -> None:
+        def read(select: Sequence[str], cluster: str | None) -> None:
             with store.scratch("sacct.psv") as answer:
-                call(sacct_command(fields, select, clusters), answer)
+                call(sacct_command(fields, select, cluster), answer)
                 _take(store, done, answer, shards)
 
         if files:
-            for file in files:
-                progress(f"Reading {file.name}")
-                if (events := events_of_file(existing_path(file))) is None:
-                    _take(store, done, file, shards, tz)
-                else:
-                    keep_events(store, events)
-            _note_files(store)
+            _take_files(store, done, files, shards, tz, progress)
         else:
-            _pull_windows(store, read, since, progress)
-            progress("Reading open jobs again")
-            _pull_open(store, done, read, clusters)
+            for name, option in _asked(clusters).items():
+                _pull_cluster(store, done, read, (name, option), since, progress)
             progress("Reading the GPUs of nodes")
             keep_events(store, _answer(*events_command(clusters)) or "")
         done.new = _count(store) - before + done.gone
@@ -340,28 +344,72 @@ def slurm_commands(into: Path, *, since: object = None, clusters: str | None = N
     """
     fields = (*NEEDED, *OPTIONAL)
     store = read_store(into) if into.exists() else Store(into, {"pulls": {}}, {})
-    commands = {
-        f"sacct-{window[0]:%Y-%m-%d}": sacct_command(fields, ended_or_open(*window), clusters)
-        for window in _windows(store, since)
-    }
-    for number, select in enumerate(by_id(str(key[1]) for key in _open_runs(store))):
-        commands[f"sacct-open-{number}"] = sacct_command(fields, select, clusters)
+    known = [source.removesuffix(_source("")) for source in _states(store) if source.endswith(_source(""))]
+    names = [None] if clusters is None else [name.strip() for name in clusters.split(",")]
+    commands = {}
+    for name in names:
+        of = f"-{name}" if len(names) > 1 else ""
+        # Without a name it is the colleague's own cluster, which is the one that the store has if it has only one.
+        own = known[0] if name is None and len(known) == 1 else str(name).lower()
+        for begin, end in _windows(store, _source(own), since):
+            commands[f"sacct{of}-{begin:%Y-%m-%d}"] = sacct_command(fields, ended_or_open(begin, end), name)
+        for number, select in enumerate(by_id(str(key[1]) for key in _runs(store, own, _OPEN))):
+            commands[f"sacct{of}-open-{number}"] = sacct_command(fields, select, name)
     commands["sacctmgr-events"] = events_command(clusters)
     return [f"{in_shell(words)} > {name}.psv" for name, words in commands.items()]
 
 
-def _windows(store: Store, since: object) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
+def _states(store: Store) -> dict[str, dict[str, str]]:
+    """Period that was read of each source: a cluster as a user of this machine sees it, or as files show it."""
+    states: dict[str, dict[str, str]] = store.about["pulls"].setdefault(SOURCE, {}).setdefault("sources", {})
+    return states
+
+
+def _source(cluster: str, viewer: str | None = None) -> str:
+    """Name of a source; without a viewer, of files."""
+    return f"{cluster} as seen by {viewer}" if viewer else f"{cluster} in files"
+
+
+def _viewer() -> str:
+    """Who asks, on whom it depends what Slurm shows."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container may run as a number without a name
+        return str(os.getuid())
+
+
+def _asked(clusters: str | None) -> dict[str, str | None]:
+    """Clusters to pull: their names, and how sacct is asked for them."""
+    if clusters is None:
+        return {_own_cluster(): None}
+    names = (_answer(*_CLUSTERS) or "").split() if clusters == "all" else []
+    names = names or [name.strip() for name in clusters.split(",")]
+    return {name.lower(): name for name in names}
+
+
+def _own_cluster() -> str:
+    """Name of the cluster that the commands speak to; empty where nobody can tell."""
+    found = re.search(r"^ClusterName\s*=\s*(\S+)", _answer("scontrol", "show", "config") or "", re.MULTILINE)
+    if found:
+        return found[1].lower()
     now = _now()
-    state = _state(store)
+    rows = _answer(*sacct_command(["Cluster"], ended_or_open(now - _OVERLAP, now))) or ""
+    names = set(rows.lower().split()[1:])
+    return names.pop() if len(names) == 1 else ""
+
+
+def _windows(store: Store, source: str, since: object) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
+    now = _now()
+    state = _states(store).get(source)
     first = None if since is None else parse_timestamp(since, "UTC", "since").tz_convert("UTC")
     begin = first or now.normalize().replace(day=1) - pd.DateOffset(years=1)
+    last = max((pd.Timestamp(each["until"]) for each in _states(store).values()), default=now)
+    if last > now:
+        clock = f"the clock of this machine says {now:%Y-%m-%d %H:%M:%S} UTC"
+        raise InputError(f"{str(store.path)!r} was pulled until {last:%Y-%m-%d %H:%M:%S}, but {clock}; set it.")
     if state:
-        until = pd.Timestamp(state["until"])
-        if until > now:
-            clock = f"the clock of this machine says {now:%Y-%m-%d %H:%M:%S} UTC"
-            raise InputError(f"{str(store.path)!r} was pulled until {until:%Y-%m-%d %H:%M:%S}, but {clock}; set it.")
         if first is None or first >= pd.Timestamp(state["since"]):
-            begin = max(until - _OVERLAP, pd.Timestamp(state["since"]))
+            begin = max(pd.Timestamp(state["until"]) - _OVERLAP, pd.Timestamp(state["since"]))
     if begin >= now:
         raise InputError(f"since={begin} lies in the future.")
     return months(begin, now)
@@ -371,48 +419,113 @@ def _now() -> pd.Timestamp:
     return pd.Timestamp.now(tz="UTC").floor("s")
 
 
-def _state(store: Store) -> dict[str, str]:
-    return dict(store.about["pulls"].get(SOURCE, {}))
-
-
-def _pull_windows(
-    store: Store, read: Callable[[Sequence[str]], None], since: object, progress: Callable[[str], None]
+def _pull_cluster(
+    store: Store,
+    done: SlurmPull,
+    read: Callable[[Sequence[str], str | None], None],
+    cluster: tuple[str, str | None],
+    since: object,
+    progress: Callable[[str], None],
 ) -> None:
-    windows = _windows(store, since)
-    first = min(windows[0][0], pd.Timestamp(_state(store).get("since", windows[0][0])))
-    for begin, end in windows:
-        progress(f"Reading {begin:%Y-%m-%d} to {end:%Y-%m-%d}")
-        read(ended_or_open(begin, end))
-        reached = max(end, pd.Timestamp(_state(store).get("until", end)))
-        store.about["pulls"][SOURCE] = {"since": first.isoformat(), "until": reached.isoformat()}
+    """Read the windows of one cluster, and the runs that were open and are in none of them."""
+    (name, option), states = cluster, _states(store)
+    source = _source(name, _viewer())
+    windows, state = _windows(store, source, since), states.get(source)
+    expected = _newest_runs(store, name, state)
+    users = {str(owner[2]) for owner in _runs(store, name, "true", newest=True).values()}
+
+    def note(end: pd.Timestamp) -> None:
+        """Count the time until `end` as read, if the pull was shown all that an earlier one was."""
+        if done.owners >= set(expected.values()):
+            states[source] = covered(states.get(source, {}), windows[0][0], end)
         store.commit()
 
-
-def _pull_open(store: Store, done: SlurmPull, read: Callable[[Sequence[str]], None], clusters: str | None) -> None:
-    """Read the runs again that were open and in no window, and those that wait; drop those that Slurm has forgotten."""
-    still = _open_runs(store) - done.seen
+    for begin, end in windows:
+        progress(f"Reading {begin:%Y-%m-%d} to {end:%Y-%m-%d}{f' of {name}' if name else ''}")
+        read(ended_or_open(begin, end), option)
+        note(end)
+    new = {str(owner[2]) for owner in done.owners if str(owner[0]).lower() == name and owner[2]} - users
+    if state and new:  # those whom earlier pulls may not have been allowed to see
+        only = ("-u", ",".join(sorted(new))) if len(users) > 1 else ()
+        for begin, end in months(pd.Timestamp(state["since"]), windows[-1][1]):
+            progress(f"Reading {begin:%Y-%m-%d} to {end:%Y-%m-%d} of new users")
+            read((*ended_or_open(begin, end), *only), option)
+    progress("Reading open jobs again")
+    still = {key: owner for key, owner in _runs(store, name, _OPEN).items() if key not in done.seen}
+    unseen = [key for key, owner in expected.items() if owner not in done.owners]
     # Also those that are held, which no window lists.
-    waiting = (_answer("squeue", "-h", "-a", *_on(clusters), "-t", "PD", "-o", "%A") or "").split()
-    for select in by_id([*(str(key[1]) for key in still), *filter(str.isdecimal, waiting)]):
-        read(select)
-    left = (still & _open_runs(store)) - done.seen
-    gone = pd.DataFrame(sorted(left), columns=_JOB_KEY).astype({"submit": TIME})
-    for month, keys in gone.groupby(gone["submit"].dt.strftime("%Y-%m")):
+    waiting = (_answer("squeue", "-h", "-a", *_on(option), "-t", "PD", "-o", "%A") or "").split()
+    for select in by_id([*(str(key[1]) for key in (*still, *unseen)), *filter(str.isdecimal, waiting)]):
+        read(select, option)
+        store.commit()
+    note(windows[-1][1])
+    _remove_gone(store, done, name, still)
+    hidden = {owner for owner in (*still.values(), *expected.values()) if owner not in done.owners}
+    if hidden:
+        done.hidden[name] = sorted({str(owner[2]) for owner in hidden})
+
+
+def _newest_runs(store: Store, cluster: str, state: Mapping[str, str] | None) -> dict[_Key, _Key]:
+    """Newest run of each owner of the last weeks that an earlier pull was shown, and this one must be, too."""
+    if state is None:
+        return {}
+    recent = f"submit >= '{(pd.Timestamp(state['until']) - _RECENT).isoformat()}'"
+    return _runs(store, cluster, f"{recent} AND submit < '{state['until']}'", newest=True)
+
+
+def _remove_gone(store: Store, done: SlurmPull, cluster: str, still: Mapping[_Key, _Key]) -> None:
+    """Remove the runs that were open, and that Slurm has forgotten: it has shown others of their owners."""
+    left = (still.keys() & _runs(store, cluster, _OPEN).keys()) - done.seen
+    gone = [key for key in left if still[key] in done.owners]
+    frame = pd.DataFrame(sorted(gone), columns=_JOB_KEY).astype({"submit": TIME})
+    for month, keys in frame.groupby(frame["submit"].dt.strftime("%Y-%m")):
         stored = arrow_table(keys)
         store.merge("jobs", str(month), stored.slice(0, 0), stored, _ORDER)
-    done.gone = len(gone)
+    done.gone += len(gone)
+
+
+def _take_files(
+    store: Store,
+    done: SlurmPull,
+    files: Sequence[Path],
+    shards: float | Mapping[str, float] | None,
+    tz: object,
+    progress: Callable[[str], None],
+) -> None:
+    """Put files into the store, and note which time of each cluster they hold without a hole."""
+    periods = []
+    for file in files:
+        progress(f"Reading {file.name}")
+        if (events := events_of_file(existing_path(file))) is not None:
+            keep_events(store, events)
+            continue
+        jobs = _take(store, done, file, shards, tz)
+        if jobs is None:
+            continue
+        newest = jobs[["submit", "start", "end"]].max(axis=1)
+        for name, rows in jobs.groupby(jobs["cluster"].str.lower()):
+            # A run that began long before the file's window does not say when that began; ends do.
+            begin, end = rows["end"].min(), newest[rows.index].max()
+            source = _source(str(name))
+            until = _states(store).get(source, {"until": begin})["until"]
+            stored = _runs(store, str(name), f"\"end\" BETWEEN '{begin}' AND '{until}'") if pd.notna(begin) else {}
+            # A file that lacks runs of its time is of somebody who may not see them.
+            if pd.notna(begin) and set(_tuples(rows[_JOB_KEY])).issuperset(stored):
+                periods.append((begin, end, source))
+    for begin, end, source in sorted(periods):
+        _states(store)[source] = covered(_states(store).get(source, {}), begin, end)
 
 
 def _take(
     store: Store, done: SlurmPull, file: Path, shards: float | Mapping[str, float] | None, tz: object = "UTC"
-) -> None:
-    """Put what a command printed into the store."""
+) -> pd.DataFrame | None:
+    """Put what a command printed into the store, and return its runs."""
     table = open_sacct(file, NO_LIMITS)
     done.refused += Counter(table.bad.values())
     if "JobIDRaw" not in table.names:
         raise InputError(f"{file.name!r} has no JobIDRaw, which tells runs apart; use the commands of --command-only.")
     if not len(table.lines):
-        return
+        return None
     log = LogColumns(table, TimeParser.from_arguments(tz, None, file.name), file, shards)
     jobs = read_rows(log, "sacct", "measured")
     jobs = jobs.assign(
@@ -430,15 +543,17 @@ def _take(
         stored = arrow_table(rows)
         store.merge("jobs", str(month), stored, stored.select(_JOB_KEY), _ORDER)
     _keep_refused(store, jobs.assign(reason=reason))
-    still_open = good[good["end"].isna() & good["status"].isin(["pending", "running"])]
-    done.seen.update(still_open[_JOB_KEY].itertuples(index=False, name=None))
+    still_open = good["end"].isna() & good["status"].isin(["pending", "running"])
+    done.seen.update(_tuples(jobs.loc[reason.notna() | still_open.reindex(jobs.index, fill_value=False), _JOB_KEY]))
+    done.owners.update(_tuples(jobs[_OWNER].drop_duplicates()))
+    return jobs
 
 
 def _without_outdated(store: Store, jobs: pd.DataFrame) -> pd.DataFrame:
     """Rows but those of an older file that show a run as open which the store knows has ended."""
     is_open = jobs["end"].isna()
     first = jobs.loc[is_open, "submit"].min()
-    query = f"{_KEYS_WHERE} \"end\" IS NOT NULL AND submit >= '{first.isoformat()}'"
+    query = f"SELECT {', '.join(_JOB_KEY)} FROM stored WHERE \"end\" IS NOT NULL AND submit >= '{first.isoformat()}'"
     ended = None if pd.isna(first) else store.query("jobs", query)
     if ended is None:
         return jobs
@@ -455,19 +570,24 @@ def _keep_refused(store: Store, jobs: pd.DataFrame) -> None:
         store.merge("refused", "all", arrow_table(refused), arrow_table(rows[keys]))
 
 
-def _note_files(store: Store) -> None:
-    """Note the period of what was read from files: from the first submission to the newest time."""
-    found = store.query("jobs", 'SELECT min(submit) AS a, max(greatest(submit, start, "end")) AS b FROM stored')
-    if found is not None:
-        first, last = (found[name][0].as_py() for name in ("a", "b"))
-        old = _state(store) or {"since": first.isoformat(), "until": last.isoformat()}
-        until = max(pd.Timestamp(old["until"]), pd.Timestamp(last))
-        store.about["pulls"][SOURCE] = {"since": old["since"], "until": until.isoformat()}
+_OPEN = "\"end\" IS NULL AND status IN ('pending', 'running')"
 
 
-def _open_runs(store: Store) -> set[tuple[object, ...]]:
-    found = store.query("jobs", f"{_KEYS_WHERE} \"end\" IS NULL AND status IN ('pending', 'running')")
-    return set() if found is None else set(found.to_pandas().itertuples(index=False, name=None))
+def _runs(store: Store, cluster: str, where: str, *, newest: bool = False) -> dict[_Key, _Key]:
+    """Runs of a cluster with their owners; with `newest` one of each owner."""
+    name = cluster.replace("'", "''")
+    of = "true" if cluster == "all" else f"lower(cluster) = '{name}'"
+    names = ", ".join(f'"{column}"' for column in _OWNER)
+    keys = ", ".join(f"max_by({column}, submit) AS {column}" if newest else column for column in _JOB_KEY)
+    sql = f"SELECT {names}, {keys} FROM stored WHERE {of} AND ({where})" + " GROUP BY ALL" * newest
+    found = store.query("jobs", sql)
+    rows = list(_tuples(found.to_pandas().astype({"submit": TIME}))) if found is not None else []
+    return {row[len(_OWNER) :]: row[: len(_OWNER)] for row in rows}
+
+
+def _tuples(rows: pd.DataFrame) -> Iterator[_Key]:
+    """Rows as tuples, None where something is missing."""
+    return rows.astype(object).where(rows.notna(), None).itertuples(index=False, name=None)
 
 
 def _count(store: Store) -> int:

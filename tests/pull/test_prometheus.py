@@ -8,6 +8,7 @@ import re
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -431,3 +432,87 @@ def test_without_nodes_nothing_is_stored(server, tmp_path):
 def test_memory_and_cores_are_no_gpus(resource, counts):
     pattern = re.search('=~"(.+?)"', prometheus._GPUS)[1]
     assert bool(re.fullmatch(pattern, resource)) == counts
+
+
+def test_another_address_is_refused_unless_it_takes_the_place(server, store):
+    before = rows(store)
+    elsewhere = PrometheusClient(server.url.replace("127.0.0.1", "localhost"), first_pause_s=0.001)
+    for name, series in RECORDED.items():
+        half = [{**each, "values": each["values"][::2]} for each in series]
+        server.series = {**server.series, name: half if name == "pods" else series}
+    with pytest.raises(InputError, match=r"holds samples of http://127.* may be another cluster; .* --replace"):
+        prometheus.pull_prometheus(store, elsewhere, since=FIRST, until=LAST, step="1h")
+    pd.testing.assert_frame_equal(rows(store), before)
+    prometheus.pull_prometheus(store, elsewhere, since=FIRST, until=LAST, step="1h", replace=True)
+    assert 0 < rows(store)["measure"].eq("held").sum() < before["measure"].eq("held").sum()
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ([-5, 2], "below zero"),
+        ([1e300, 2], "more than 1,000,000"),
+        (["1_000", 2], "no finite number"),
+        (["NaN", 2], "no finite number"),
+    ],
+)
+def test_samples_that_cannot_be_are_refused_and_counted(server, tmp_path, values, reason):
+    server.series = parts_of_gpus("nvidia_com_gpu", 8, 8, "")
+    server.series["pods"] = server.series["pods"][:1]
+    server.series["pods"][0]["values"] = [[FIRST.timestamp() + 3600 * k, str(y)] for k, y in enumerate(values)]
+    done = pull(server, tmp_path / "store", until=FIRST + pd.Timedelta("3h"))
+    assert done.refused == {reason: 1}
+    assert rows(tmp_path / "store").query("measure == 'held'")["y"].tolist() == [2.0]
+
+
+def test_a_series_that_is_sent_twice_counts_once_and_times_that_nobody_asked_for_do_not():
+    times = pd.date_range(FIRST, periods=2, freq="h")
+    one = pd.DataFrame({"node": "n1", "ds": [*times, times[0] + pd.Timedelta("7s")], "y": 4.0})
+    refused = Counter()
+    found = prometheus.plausible(pd.concat([one, one], ignore_index=True), times, refused)
+    assert found["y"].tolist() == [4.0, 4.0]
+    assert refused == {"sent twice": 2, "at a time that was not asked for": 2}
+
+
+def test_an_answer_that_drips_or_never_ends_is_given_up(server, monkeypatch):
+    class Dripping(Handler):
+        def do_GET(self) -> None:
+            try:
+                self.wfile.write(b"HTTP/1.1 200 OK\r\n")
+                for number in range(100):
+                    self.wfile.write(f"X-{number}: 1\r\n".encode())
+                    threading.Event().wait(0.05)
+            except OSError:
+                return
+
+    server.RequestHandlerClass = Dripping
+    begin = time.monotonic()
+    with pytest.raises(InputError, match=r"did not answer within 0\.3 s"):
+        client(server, timeout_s=0.3).samples("up", pd.date_range(FIRST, LAST, freq="h"))
+    assert time.monotonic() - begin < 5
+    server.RequestHandlerClass = Handler
+    monkeypatch.setattr(prometheus, "MAX_BYTES", 10)
+    with pytest.raises(InputError, match=r"is longer than 0 MiB"):
+        client(server).samples(prometheus._PODS, pd.date_range(FIRST, LAST, freq="h"))
+
+
+def test_a_server_that_sends_on_is_not_followed(server, tmp_path):
+    server.faults = [(302, b"", {"Location": "http://127.0.0.1:9/api/v1/query_range?query=secret"})]
+    with pytest.raises(InputError, match=r"sends on to 'http://127\.0\.0\.1:9/api/v1/query_range'; give that address"):
+        pull(server, tmp_path / "store")
+
+
+@pytest.mark.parametrize(("token", "wanted"), [("no-hex-word", "Bearer no-hex-word"), (None, None)])
+def test_credentials_of_a_netrc_are_not_sent(server, tmp_path, monkeypatch, token, wanted):
+    (tmp_path / "netrc").write_text("default login ada password hunter2\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    sent = []
+
+    class Listening(Handler):
+        def do_GET(self) -> None:
+            sent.append(self.headers.get("Authorization"))
+            super().do_GET()
+
+    server.RequestHandlerClass = Listening
+    client(server, token=token).samples(prometheus._PODS, pd.DatetimeIndex([FIRST]))
+    assert sent == [wanted]

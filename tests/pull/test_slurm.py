@@ -151,13 +151,32 @@ def test_a_job_over_months_is_read_until_it_ends(cluster, tmp_path):
 def test_a_run_that_slurm_forgot_does_not_run_for_ever(cluster, tmp_path):
     store = tmp_path / "store"
     cluster.pull(store, f"2026-11-22 {TIMES[2]}")
+    jobs = stored(store)
+    still_open = jobs["status"].isin(["running", "pending"])
+    ended = {(key, f"{at.timestamp():.0f}") for key, at in jobs.loc[~still_open, ["job_id_raw", "submit"]].values}
+    header, *rows = HISTORY.read_text().splitlines(keepends=True)
     purged = tmp_path / "purged"
-    purged.write_text("".join(HISTORY.read_text().splitlines(keepends=True)[:1]))
+    purged.write_text(header + "".join(row for row in rows if tuple(row.split("|")[:6:5]) in ended))
     cluster.at(LAST, purged)
-    running = stored(store)["status"].isin(["running", "pending"]).sum()
-    # A pending array is one row of the store.
-    assert 0 < cluster.pull(store).gone <= running
-    assert not stored(store)["status"].isin(["running", "pending"]).any()
+    owners = jobs[["group", "user"]].apply(tuple, axis=1)
+    shown = owners.isin(set(owners[~still_open]))
+    assert 0 < (still_open & shown).sum() < still_open.sum()
+    done = cluster.pull(store)
+    assert done.gone == jobs.loc[still_open & shown, "job_id_raw"].nunique()  # a pending array is one row of the store
+    # Of owners of whom Slurm shows nothing, it may not be allowed to.
+    assert stored(store)["status"].isin(["running", "pending"]).sum() == (still_open & ~shown).sum()
+    assert set(done.hidden["lab"]) == set(jobs["user"][still_open & ~shown])
+
+
+def test_an_empty_answer_deletes_nothing(cluster, tmp_path):
+    store = tmp_path / "store"
+    cluster.pull(store, f"2026-11-22 {TIMES[2]}")
+    before = stored(store)
+    empty = tmp_path / "empty"
+    empty.write_text("".join(HISTORY.read_text().splitlines(keepends=True)[:1]))
+    cluster.at(LAST, empty)
+    assert cluster.pull(store).gone == 0
+    pd.testing.assert_frame_equal(stored(store), before)
 
 
 def test_an_end_that_was_recorded_late_is_read(cluster, tmp_path):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 
 import duckdb
 import pyarrow as pa
 import pytest
 
+from gpudemand import store as store_module
 from gpudemand._validation import InputError
 from gpudemand.datasets import make_cluster
 from gpudemand.jobs import read_jobs
@@ -112,3 +114,17 @@ def test_files_of_others_stay(tmp_path):
     mine.write_bytes(b"mine")
     put(tmp_path, 0, 2, 2.0)
     assert mine.read_bytes() == b"mine"
+
+
+def test_who_holds_the_lock_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(store_module, "_PATIENCE_S", 0.1)
+    with open_store(tmp_path), pytest.raises(InputError, match=rf"being written by process {os.getpid()} on .* since"):
+        put(tmp_path, 0, 1, 1.0)
+    put(tmp_path, 0, 1, 1.0)
+
+
+def test_a_name_is_no_pattern(tmp_path):
+    for name in ("gpu[12]", "gpu1", "gpu*"):
+        put(tmp_path / name, 0, 2, 1.0)
+    for name in ("gpu[12]", "gpu*"):
+        assert read_store(tmp_path / name).query("t", "SELECT count(*) AS n FROM stored")["n"].to_pylist() == [2]

@@ -1,0 +1,197 @@
+"""Random sequences of pulls: a store holds all that its sources have ever said, the newest where they said it twice."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from contextlib import suppress
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.pull import prometheus, slurm
+from gpudemand.store import read_store
+
+BEGIN = pd.Timestamp("2026-03-01", tz="UTC")
+HOUR = pd.Timedelta("1h")
+#: The quick tests try some of the sequences, `make test-all` all of them.
+SEEDS = [range(4), pytest.param(range(4, 100), marks=pytest.mark.slow)]
+
+
+class Server:
+    """Stands for a `PrometheusClient`: two namespaces, outages, and a retention that forgets."""
+
+    def __init__(self, place: str, rng: random.Random) -> None:
+        self.place, self.earliest, self.fails_after = place, BEGIN, 99
+        first = rng.randrange(0, 700)
+        self.down = {BEGIN + (first + k) * HOUR for k in range(30)}
+        self.said: dict[tuple[object, ...], float] = {}
+        self.part: dict[tuple[object, ...], float] = {}
+
+    def samples(self, query, times, refused=None):
+        self.fails_after -= 1
+        if self.fails_after < 0:
+            raise InputError("outage")
+        kept = [time for time in times if time >= self.earliest and time not in self.down]
+        found = []
+        if query == prometheus._ALLOCATABLE:
+            found = [self.rows(kept, "installed", 8.0, node="n1", resource="nvidia_com_gpu")]
+        if query == prometheus._PODS:
+            names = {"resource": "nvidia_com_gpu", "phase": "Running", "node": "n1"}
+            found = [self.rows(kept[k::3], "held", 1.0 + k, namespace=f"{self.place}{k}", **names) for k in range(2)]
+        if query == list(prometheus._UTILIZATIONS.values())[-1]:  # the last of a part, which is now stored as a whole
+            self.said |= {key: value for key, value in self.part.items() if key[0] in times}
+            self.part = {}
+        return prometheus.stacked(found)
+
+    def rows(self, times, measure, value, **labels):
+        self.part |= {(time, measure, labels.get("namespace", "")): value for time in times}
+        return pd.DataFrame({**labels, "ds": pd.DatetimeIndex(times, tz="UTC"), "y": value})
+
+
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_prometheus(tmp_path, seeds):
+    for seed in seeds:
+        rng, store = random.Random(seed), tmp_path / str(seed)
+        servers, source, now = [Server("one", rng), Server("two", rng)], None, BEGIN + 48 * HOUR
+        for _ in range(rng.randint(2, 5)):
+            now += rng.randrange(1, 200) * HOUR
+            server = rng.choice(servers)
+            server.earliest = max(server.earliest, now - rng.choice([48, 200, 10_000]) * HOUR)
+            server.fails_after = rng.choice([99, 99, 99, rng.randrange(0, 20)])
+            since = rng.choice([None, BEGIN, now - rng.randrange(1, 300) * HOUR])
+            options = {"since": since, "until": now, "step": "1h", "points": rng.choice([50, 2000])}
+            asked, server.part = server.fails_after, {}
+            with suppress(InputError):
+                prometheus.pull_prometheus(store, server, **options)
+            # Another server than before is not even asked.
+            assert source in (None, server) or server.fails_after == asked
+            source = source or (server if server.said else None)
+            assert stored_samples(store) == (source.said if source else {})
+
+
+def test_prometheus_reads_what_a_later_since_left_out(tmp_path):
+    server, days = Server("one", random.Random(0)), [BEGIN + pd.Timedelta(days=day) for day in (0, 1, 3, 4, 5)]
+    server.down = set()
+    for since, until in ((days[0], days[1]), (days[2], days[3]), (None, days[4])):
+        prometheus.pull_prometheus(tmp_path, server, since=since, until=until, step="1h")
+    found = {key[0] for key in stored_samples(tmp_path) if key[1] == "installed"}
+    assert found == set(pd.date_range(days[0], days[4], freq="h", inclusive="left"))
+
+
+def stored_samples(store: Path) -> dict[tuple[object, ...], float]:
+    found = read_store(store).read("usage")
+    rows = pd.DataFrame(columns=["ds", "measure", "namespace", "y"]) if found is None else found.to_pandas()
+    assert not rows.duplicated(["ds", "measure", "namespace"]).any()
+    keys = rows[["ds", "measure", "namespace"]].itertuples(index=False, name=None)
+    return dict(zip(keys, rows["y"], strict=True))
+
+
+class Accounting:
+    """Stands for Slurm's commands: two clusters, jobs that run on, users who see only their own, and purges."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.now, self.purged, self.user, self.fails_after = BEGIN, BEGIN, None, 99
+        self.said: dict[tuple[str, str], list[str]] = {}
+        self.jobs = []
+        for number in range(60):
+            submit = BEGIN + rng.randrange(0, 900) * HOUR
+            end = submit + rng.choice([2, 5, 300]) * HOUR
+            self.jobs.append((rng.choice(["alpha", "beta"]), str(number), rng.choice(["u1", "u2", "u3"]), submit, end))
+
+    def run(self, words, stdout) -> bytes:
+        text = self.answer(list(words))
+        if not isinstance(stdout, int) or stdout < 0:
+            return text.encode()
+        os.write(stdout, text.encode())
+        return b""
+
+    def answer(self, words) -> str:
+        command, *options = words
+        if command == "sacctmgr" and "cluster" in options:
+            return "alpha\nbeta\n"
+        if command != "sacct":
+            return ""
+        if "-e" in options:
+            return " ".join((*slurm.NEEDED, *slurm.OPTIONAL))
+        self.fails_after -= 1
+        if self.fails_after < 0:
+            raise InputError("outage")
+        option = dict(itertools.pairwise(options))
+        fields, asked = option["-o"].split(","), option.get("-M", "alpha").split(",")
+        rows = [self.row(job) for job in self.jobs if job[0] in asked and self.shows(job, option)]
+        if len(fields) > 1:
+            self.said |= {(row["Cluster"], row["JobIDRaw"]): row["End"] for row in rows}
+        return "".join("|".join(line) + "\n" for line in [fields, *([row[name] for name in fields] for row in rows)])
+
+    def shows(self, job, option) -> bool:
+        _, number, user, submit, end = job
+        if submit > self.now or (end <= self.now and end < self.purged) or self.user not in (None, user):
+            return False
+        if "-j" in option:
+            return number in option["-j"].split(",")
+        begin, until = (pd.Timestamp(option[name], tz="UTC") for name in ("-S", "-E"))
+        if user not in option.get("-u", user).split(","):
+            return False
+        return submit < until and (end > self.now or end >= begin)
+
+    def row(self, job) -> dict[str, str]:
+        cluster, number, user, submit, end = job
+        begin, over = (f"{time.timestamp():.0f}" for time in (submit, end))
+        times = {"Submit": begin, "Eligible": begin, "Start": begin, "End": over if end <= self.now else "Unknown"}
+        what = {"JobIDRaw": number, "JobID": number, "Cluster": cluster, "User": user, "Account": "a"}
+        state = {"State": "COMPLETED" if end <= self.now else "RUNNING", "AllocTRES": "gres/gpu=4"}
+        return dict.fromkeys((*slurm.NEEDED, *slurm.OPTIONAL), "") | what | times | state
+
+
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_slurm(tmp_path, monkeypatch, seeds):
+    for seed in seeds:
+        rng, store = random.Random(seed), tmp_path / str(seed)
+        slurm_ = Accounting(rng)
+        monkeypatch.setattr(slurm, "_run", slurm_.run)
+        monkeypatch.setattr(slurm, "_now", lambda slurm_=slurm_: slurm_.now)
+        monkeypatch.setattr(slurm, "_viewer", lambda slurm_=slurm_: slurm_.user or "root")
+        slurm_.now += 24 * HOUR
+        for _ in range(rng.randint(2, 5)):
+            slurm_.now += rng.randrange(1, 200) * HOUR
+            slurm_.user = rng.choice([None, None, "u1", "u2"])
+            slurm_.purged = max(slurm_.purged, slurm_.now - rng.choice([200, 10_000]) * HOUR)
+            slurm_.fails_after = rng.choice([99, 99, 99, rng.randrange(0, 4)])
+            since = rng.choice([BEGIN, BEGIN, slurm_.now - rng.randrange(1, 300) * HOUR])
+            with suppress(InputError):
+                slurm.pull_slurm(store, since=since, clusters=rng.choice([None, "alpha", "beta", "alpha,beta", "all"]))
+            assert_nothing_lost(stored_ends(store), slurm_)
+        # A last pull by somebody who sees everything has what is not purged, whoever pulled before.
+        slurm_.user, slurm_.fails_after = None, 999
+        slurm_.now += HOUR
+        slurm.pull_slurm(store, since=BEGIN, clusters="all")
+        found = stored_ends(store)
+        assert_nothing_lost(found, slurm_)
+        missing = [
+            job for job in slurm_.jobs if job[3] < slurm_.now and job[4] >= slurm_.purged and job[:2] not in found
+        ]
+        assert not missing, seed
+        for job in slurm_.jobs:
+            if job[:2] in found and slurm_.purged <= job[4] <= slurm_.now:
+                assert found[job[:2]] != "Unknown", seed
+
+
+def assert_nothing_lost(found, slurm_: Accounting) -> None:
+    """All is there, but for runs that were open when Slurm told them last, and that it has purged since."""
+    purged = {job[:2] for job in slurm_.jobs if job[4] < slurm_.purged}
+    gone = {key for key in slurm_.said.keys() - found.keys() if slurm_.said[key] == "Unknown" and key in purged}
+    assert found == {key: end for key, end in slurm_.said.items() if key not in gone}
+
+
+def stored_ends(store: Path) -> dict[tuple[str, str], str]:
+    found = read_store(store).read("jobs") if store.exists() else None
+    if found is None:
+        return {}
+    rows = found.to_pandas()
+    assert not rows.duplicated(["cluster", "job_id_raw"]).any()
+    ends = ["Unknown" if pd.isna(end) else f"{end.timestamp():.0f}" for end in rows["end"]]
+    return dict(zip(zip(rows["cluster"], rows["job_id_raw"], strict=True), ends, strict=True))
