@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import pickle
 import secrets
 from collections.abc import Callable
 from contextlib import ContextDecorator, suppress
@@ -125,21 +126,39 @@ def _compile(function: F, **options: Any) -> F:
     # Private names of Numba; without them, what is cached looks fresh when other files have changed.
     with suppress(AttributeError):
         file = dispatcher._cache._cache_file
-        file._source_stamp = (file._source_stamp, _sources())
-        file.save = partial(_save, file)
+        file._source_stamp = (file._source_stamp, _sources(), numba.__version__)
+        file.save, file.load = partial(_save, file), partial(_load, file)
+        for name in ("save_overload", "load_overload"):
+            setattr(dispatcher._cache, name, partial(_or_compile_anew, getattr(dispatcher._cache, name)))
     return cast(F, dispatcher)
 
 
 def _save(file: Any, key: object, data: object) -> None:
-    """Store machine code under a name of its own.
+    """Store machine code, with its checksum, under a name of its own.
 
     Numba numbers the files of a function. Of two processes that compile it at once for different types, one would get
     the code of the other, and wrong results.
     """
+    code = file._dump(data)
+    file._save_data(_name(file, key), (hashlib.sha256(code).digest(), code))
+
+
+def _load(file: Any, key: object) -> Any:
+    """Machine code as it was stored, or None."""
+    checksum, code = file._load_data(_name(file, key))
+    return pickle.loads(code) if hashlib.sha256(code).digest() == checksum else None
+
+
+def _name(file: Any, key: object) -> str:
     name = hashlib.sha256(repr((file._source_stamp, key)).encode()).hexdigest()[:16]
-    overloads = {**file._load_index(), key: f"{file._index_name}.{name}.nbc"}
-    file._save_data(overloads[key], data)
-    file._save_index(overloads)
+    return f"{file._index_name}.{name}.nbc"
+
+
+def _or_compile_anew(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Result of work on the cache; None where it is damaged, full or not to be written."""
+    with suppress(Exception):
+        return work(*arguments)
+    return None
 
 
 @cache

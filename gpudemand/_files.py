@@ -1,7 +1,7 @@
 """Files and folders that are replaced whole or not at all, and manifests with checksums.
 
 A reader finds the old one or the new one, whenever the process ends and however many write. A process that is killed
-leaves its unfinished work in a folder ``.gpudemand-*`` beside, which may be deleted.
+leaves its unfinished work in a folder ``.gpudemand-*`` beside, which the next one that writes there deletes.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +62,9 @@ def foreign_file(folder: Path, name: str) -> str | None:
     of_file_managers = (".DS_Store", "Thumbs.db", "desktop.ini")
     while True:
         seen = folder.stat()
-        files = (_read(folder / name) or {}).get("files")
+        content = _read(folder / name) or {}
+        own = content.pop("sha256", None) == _content_sha256(content)  # other tools list files, too
+        files = content.get("files") if own else None
         listed = {name, *files} if isinstance(files, dict) else set()
         unlisted = (file for file in _files(folder) if file not in listed and Path(file).name not in of_file_managers)
         try:
@@ -104,7 +108,8 @@ _AT_FDCWD, _SWAP = -100, 2
 def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield where to write a file, which then takes the place of `path`; after an exception nothing has changed.
 
-    `path`: the file; a symbolic link stays, and what it points to is replaced. The mode of an older file is kept.
+    `path`: the file; a symbolic link stays, and what it points to is replaced. Owner, group, mode and access list of an
+    older file are kept.
     Yields a free name in a folder of its own, with the name of the file.
     """
     target = _resolved(path)
@@ -115,7 +120,7 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     with _beside(target) as new:
         yield new
         if target.exists():
-            shutil.copymode(target, new)
+            _copy_access(target, new)
         _sync(new)
         os.replace(new, target)
     _sync(target.parent)
@@ -135,14 +140,39 @@ def replace_folder(path: str | os.PathLike[str], manifest: str, about: Mapping[s
     target.parent.mkdir(parents=True, exist_ok=True)
     with _beside(target) as new:
         new.mkdir()
+        if target.exists():
+            _copy_access(target, new)  # before there are files in it, which inherit them
         yield new
         write_manifest(new, manifest, about)
+        for place in new.rglob("*"):
+            if (older := target / place.relative_to(new)).exists():
+                _copy_access(older, place)
         for place in (*new.rglob("*"), new):
             _sync(place)
-        if check_replaceable(path, manifest).exists():
-            shutil.copymode(target, new)
+        seen = set(_files(check_replaceable(path, manifest)))
         _put(new, target)
+        if new.exists() and not seen.issuperset(_files(new)) and (late := foreign_file(new, manifest)) is not None:
+            # Somebody saved it into the older one, which is there now, after the last look.
+            kept = target.with_name(f"{target.name}.old{new.parent.name}")
+            os.rename(new, kept)
+            warnings.warn(f"{late!r} was saved while {str(path)!r} was replaced; it is in {kept.name!r}.", stacklevel=3)
     _sync(target.parent)
+
+
+def _copy_access(old: Path, new: Path) -> None:
+    """Give a file or folder the owner, group, mode and access list of an older one, as far as this user may."""
+    about = old.stat()
+    if hasattr(os, "chown"):
+        for owner in (about.st_uid, -1):
+            with suppress(PermissionError):
+                os.chown(new, owner, about.st_gid)
+                break
+    shutil.copymode(old, new)
+    if hasattr(os, "listxattr"):
+        with suppress(OSError):
+            for name in os.listxattr(old):
+                if name.startswith("system.posix_acl"):
+                    os.setxattr(new, name, os.getxattr(old, name))
 
 
 def check_replaceable(path: str | os.PathLike[str], manifest: str) -> Path:
@@ -167,15 +197,60 @@ def check_replaceable(path: str | os.PathLike[str], manifest: str) -> Path:
 
 
 def _resolved(path: str | os.PathLike[str]) -> Path:
-    return Path(os.path.realpath(Path(path).expanduser()))
+    try:
+        return Path(os.path.realpath(Path(path).expanduser()))
+    except (RuntimeError, ValueError) as error:
+        raise InputError(f"{str(path)!r} cannot be a path ({error}); choose another one.") from error
 
 
 @contextmanager
 def _beside(target: Path) -> Iterator[Path]:
     """Yield the path of the same name in a temporary folder beside it, on the same file system."""
-    # Deleting the old version may fail (a network file system keeps open files); the new one is in place by then.
-    with tempfile.TemporaryDirectory(prefix=".gpudemand-", dir=target.parent, ignore_cleanup_errors=True) as folder:
-        yield Path(folder, target.name)
+    _remove_leftovers(target.parent)
+    while True:
+        # Deleting the old version may fail (a network file system keeps open files); the new one is in place by then.
+        folder = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=target.parent, ignore_cleanup_errors=True)
+        with folder, _locked(Path(folder.name)) as locked:
+            if locked:
+                yield Path(folder.name, target.name)
+                return
+
+
+_PREFIX = ".gpudemand-"
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Hold the lock of a folder, which tells others that it is in use; false where another process has it."""
+    if sys.platform == "win32":
+        yield True
+        return
+    import fcntl
+
+    descriptor = None
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        found = folder.exists()
+    except (BlockingIOError, FileNotFoundError):
+        found = False
+    except OSError:  # a file system without locks
+        found = True
+    try:
+        yield found
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Delete what killed processes have left in a folder."""
+    with suppress(OSError):
+        for entry in list(os.scandir(folder)):
+            if re.fullmatch(rf"{re.escape(_PREFIX)}\w{{8}}", entry.name) and entry.is_dir(follow_symlinks=False):
+                with _locked(Path(entry.path)) as unused:
+                    if unused:
+                        shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _sync(place: Path) -> None:

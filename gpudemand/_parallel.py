@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from joblib import Parallel, delayed, parallel_config
@@ -29,7 +31,25 @@ def stream(function: Callable[..., T], items: Iterable[Any], n_jobs: int | None 
         with parallel_config(backend="dask", n_jobs=-1):
             yield from Parallel(return_as="generator")(calls)
     else:
-        yield from Parallel(n_jobs=n_jobs, return_as="generator")(calls)
+        with _safe_path():
+            yield from Parallel(n_jobs=n_jobs, return_as="generator")(calls)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Let processes that start meanwhile import nothing from the current folder, which may hold a ``numpy.py``."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(_SAFE_PATH, None)
+        else:
+            os.environ[_SAFE_PATH] = before
+
+
+_SAFE_PATH = "PYTHONSAFEPATH"
 
 
 def dask_is_active() -> bool:

@@ -228,3 +228,59 @@ def test_a_damaged_folder_is_not_read(tmp_path, damage, message):
 
 def edit(folder, **changes):
     (folder / LIST).write_text(json.dumps({**json.loads((folder / LIST).read_text()), **changes}))
+
+
+def test_a_list_of_another_tool_makes_no_folder_replaceable(tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    (tmp_path / LIST).write_text('{"files": {"thesis.tex": ""}}')
+    with pytest.raises(InputError, match="which would be lost"):
+        fill(tmp_path, a="new")
+    assert (tmp_path / "thesis.tex").read_text() == "mine"
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="gives files to another group")
+def test_owner_and_group_are_kept(tmp_path):
+    fill(tmp_path / "folder", a="old")
+    write(tmp_path / "file", "old")
+    for place in (tmp_path / "folder", *(tmp_path / "folder").rglob("*"), tmp_path / "file"):
+        os.chown(place, 1234, 5678)
+    (tmp_path / "folder").chmod(0o2750)
+    fill(tmp_path / "folder", a="new", b="new")
+    write(tmp_path / "file", "new")
+    about = [path.stat() for path in (tmp_path / "file", tmp_path / "folder", tmp_path / "folder" / "inner" / "a")]
+    assert [(one.st_uid, one.st_gid) for one in about] == [(1234, 5678)] * 3
+    assert stat.S_IMODE(about[1].st_mode) == 0o2750
+    assert (tmp_path / "folder" / "inner" / "b").stat().st_gid == 5678
+
+
+@needs_fork
+def test_what_killed_processes_left_is_removed_by_the_next_one_and_what_is_in_use_is_not(tmp_path):
+    fill(tmp_path / "folder", a="old")
+    for step in range(3, 30, 3):
+        interrupted_at(lambda: fill(tmp_path / "folder", a="new"), tmp_path, step, kill)
+    assert any(path.name.startswith(".gpudemand-") for path in tmp_path.iterdir())
+    with replace_file(tmp_path / "file") as new:
+        new.write_text("slow")
+        fill(tmp_path / "folder", a="newer")
+        assert new.read_text() == "slow"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_a_file_that_is_saved_at_the_last_moment_is_not_deleted(tmp_path, monkeypatch):
+    fill(tmp_path / "folder", a="old")
+    put = _atomic._put
+
+    def save_and_put(new, target):
+        (target / "note.txt").write_text("mine")
+        put(new, target)
+
+    monkeypatch.setattr(_atomic, "_put", save_and_put)
+    with pytest.warns(UserWarning, match="'note.txt' was saved while"):
+        fill(tmp_path / "folder", a="new")
+    assert [path.read_text() for path in tmp_path.glob("folder.old*/note.txt")] == ["mine"]
+    assert content(tmp_path / "folder") == {"a": "new"}
+
+
+def test_the_home_of_nobody_is_no_path(tmp_path):
+    with pytest.raises(InputError, match="cannot be a path"):
+        write("~nobody-at-all/x", "x")

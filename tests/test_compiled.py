@@ -42,19 +42,36 @@ def test_a_changed_function_in_another_file_is_compiled_again(tmp_path, monkeypa
 
 
 def test_two_processes_that_compile_at_once_do_not_exchange_their_code(tmp_path, monkeypatch):
-    """Each begins with an empty index and stores another signature; the index of the first is written last."""
+    """Each stores another signature."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "second.py").write_text(CALLED.replace("x + {}", "x[1]"))
     try:
         assert _imported("second", monkeypatch, tmp_path)(np.arange(4.0)[::2]) == 2
-        index = next(tmp_path.rglob("*.nbi"))
-        written = index.read_bytes()
-        index.unlink()
         assert _imported("second", monkeypatch, tmp_path)(np.arange(4.0)) == 1
-        index.write_bytes(written)
         again = _imported("second", monkeypatch, tmp_path)
         assert again(np.arange(4.0)[::2]) == 2
         assert sum(again.stats.cache_hits.values()) == 1
+    finally:
+        _compiled._sources.cache_clear()
+
+
+def test_a_damaged_cache_and_one_that_cannot_be_written_are_compiled_anew(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "third.py").write_text(CALLED.replace("x + {}", "x[2]"))
+    try:
+        assert _imported("third", monkeypatch, tmp_path)(np.arange(4.0)) == 2
+        (code,) = tmp_path.rglob("*.nbc")
+        whole = code.read_bytes()
+        middle = len(whole) // 2
+        for damaged in (b"", whole[:middle], whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]):
+            code.write_bytes(damaged)
+            f = _imported("third", monkeypatch, tmp_path)
+            assert f(np.arange(4.0)) == 2
+            assert sum(f.stats.cache_hits.values()) == 0
+            assert len(code.read_bytes()) == len(whole)
+        code.unlink()
+        code.mkdir()  # nothing can be written in its place
+        assert _imported("third", monkeypatch, tmp_path)(np.arange(4.0)) == 2
     finally:
         _compiled._sources.cache_clear()
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import os
 import signal
+import subprocess
+import sys
 import tempfile
+from contextlib import closing
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -17,6 +20,7 @@ from joblib import parallel_config
 import gpudemand as gd
 from gpudemand import _parallel
 from gpudemand._validation import InputError
+from gpudemand.cost.measure import MeasuringProcess
 from gpudemand.cost.meter import Configuration
 from gpudemand.segments import features as feature_table
 from tests.where import place
@@ -148,3 +152,24 @@ def test_a_worker_that_dies_midway_changes_nothing(client):
     pd.testing.assert_frame_equal(result, alone(backtest))
     with pytest.raises(ProcessLookupError):
         os.kill(dead, 0)
+
+
+def test_processes_import_nothing_from_the_current_folder(tmp_path):
+    for name in ("json", "numpy", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text(f"open('ran', 'a').write({name!r})")
+    code = "from gpudemand import _parallel; print(_parallel.run(len, ['ab', 'c'], n_jobs=2))"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    environment.pop("PYTHONSAFEPATH", None)
+    command = [sys.executable, "-P", "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "[2, 1]\n"
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_measuring_process_imports_nothing_from_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "json.py").write_text("open('ran', 'a').write('json')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    with closing(MeasuringProcess("cpu")) as process:
+        process.request({"kind": "unknown"}, 60.0)
+    assert not (tmp_path / "ran").exists()

@@ -121,8 +121,10 @@ def one_line(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def print_message(message: object) -> None:
-    """Print a message as one line on stderr."""
-    typer.echo("gpudemand: " + " ".join(str(message).split()), err=True)
+    """Print a message as one line on stderr, in which what a server or a log said cannot command the terminal."""
+    line = " ".join(str(message).split())
+    printable = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
+    typer.echo(f"gpudemand: {printable}", err=True)
 
 
 @contextmanager
@@ -186,7 +188,8 @@ def workers(where: str | None) -> Iterator[None]:
     except ImportError as error:
         raise InputError('--dask needs Dask; install it: pip install "gpudemand[scale]".') from error
     if where == "local":
-        with LocalCluster(threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster):
+        host = "127.0.0.1"  # nobody else
+        with LocalCluster(host=host, threads_per_worker=1, dashboard_address=f"{host}:0") as cluster, Client(cluster):
             yield
         return
     try:

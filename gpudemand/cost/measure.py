@@ -43,7 +43,7 @@ class MeasuringProcess:
     def __init__(self, device: str) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "gpudemand.cost.measure_child"],
+            [sys.executable, "-P", "-m", "gpudemand.cost.measure_child"],  # nothing of the current folder
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -407,9 +407,8 @@ def _windows(store: Store, source: str, since: object) -> list[tuple[pd.Timestam
     if last > now:
         clock = f"the clock of this machine says {now:%Y-%m-%d %H:%M:%S} UTC"
         raise InputError(f"{str(store.path)!r} was pulled until {last:%Y-%m-%d %H:%M:%S}, but {clock}; set it.")
-    if state:
-        if first is None or first >= pd.Timestamp(state["since"]):
-            begin = max(pd.Timestamp(state["until"]) - _OVERLAP, pd.Timestamp(state["since"]))
+    if state and (first is None or first >= pd.Timestamp(state["since"])):
+        begin = max(pd.Timestamp(state["until"]) - _OVERLAP, pd.Timestamp(state["since"]))
     if begin >= now:
         raise InputError(f"since={begin} lies in the future.")
     return months(begin, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -155,8 +156,10 @@ def write_report(
     study.begin("Writing page and tables")
     page, numbers = render(study, tables, figures, earlier, css), report_numbers(study, tables)
     with replace_folder(out_dir, MANIFEST, numbers) as folder:
-        keep_history(out_dir, folder, log_end)
+        kept = keep_history(out_dir, folder, log_end)
         _write(folder, page, tables, figures, study.headline)
+    for sentence in kept:
+        warnings.warn(f"{str(out_dir)!r}: {sentence}", stacklevel=2)
     return out_dir / "index.html"
 
 

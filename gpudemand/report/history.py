@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import STRING
-from gpudemand._files import read_manifest
+from gpudemand._files import file_sha256, read_manifest
 from gpudemand._validation import InputError
 from gpudemand.metrics import evaluate, levels
 from gpudemand.study.requirement import Requirement
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MANIFEST, MADE_BY, FORMAT = "report.json", "gpudemand report", 2
 #: Folder of a report that holds what is needed of earlier ones.
 HISTORY = "history"
+#: Folder of a report that holds files of earlier ones that somebody has edited.
+EDITED = "edited"
 #: Tables of a report that later ones are compared with.
 KEPT = {name: f"tables/{name}.parquet" for name in ("forecast", "plan", "usage")}
 #: From one look at the plan to the next; of reports before that, one a month is kept.
@@ -98,38 +100,76 @@ def earlier_report(out_dir: Path, previous: Path | None, log_end: pd.Timestamp) 
                 "name an earlier report."
             )
         return report
-    known = sorted(_known(out_dir, log_end), key=lambda report: report.log_end)
+    known = list(_known(out_dir, log_end))
     if not known and (out_dir / MANIFEST).is_file():
         read_earlier(out_dir)  # says what is wrong with it, if anything is
     month_ago = [report for report in known if report.log_end <= log_end - _MONTH]
     return month_ago[-1] if month_ago else known[0] if known else None
 
 
-def keep_history(out_dir: Path, folder: Path, log_end: pd.Timestamp) -> None:
-    """Copy what is needed of earlier reports: those of the last four weeks, and before that the last of each month.
+def keep_history(out_dir: Path, folder: Path, log_end: pd.Timestamp) -> list[str]:
+    """Copy what is needed of other reports: those of the last four weeks, and before that the last of each month.
+
+    Those whose log ends later, that cannot be read, or whose files were edited are copied, too.
 
     `out_dir`: folder of the report that is to be replaced. `folder`: folder of the one that replaces it. `log_end`:
-    end of its log.
+    end of its log. Returns sentences that say what was kept beside.
     """
-    known = sorted(_known(out_dir, log_end), key=lambda report: report.log_end)
-    last_of_month = {f"{report.log_end:%Y-%m}": report for report in known}.values()
+    said = _keep_edited(out_dir, folder)
+    known, unread = _reports(out_dir)
+    last_of_month = {f"{report.log_end:%Y-%m}": report for report in known if report.log_end < log_end}.values()
     for report in known:
-        if report.log_end > log_end - _MONTH or report in last_of_month:
+        own = report.folder == out_dir and report.log_end == log_end  # the same again
+        if not own and (report.log_end > log_end - _MONTH or report in last_of_month):
             place = folder / HISTORY / f"{report.log_end.tz_convert('UTC'):%Y-%m-%dT%H%M%SZ}"
             (place / "tables").mkdir(parents=True, exist_ok=True)
             for file in (MANIFEST, *KEPT.values()):
                 shutil.copyfile(report.folder / file, place / file)
+    if later := [f"{report.log_end:%Y-%m-%d}" for report in known if report.log_end > log_end]:
+        said.append(f"reports of logs that end later are kept in {HISTORY!r}: {', '.join(later)}.")
+    for place, reason in unread:
+        name = place.name if place != out_dir else f"unread-{file_sha256(place / MANIFEST)[:12]}"
+        ignore = shutil.ignore_patterns(HISTORY, EDITED)
+        shutil.copytree(place, folder / HISTORY / name, dirs_exist_ok=True, ignore=ignore if place == out_dir else None)
+        said.append(f"a report that cannot be compared with is kept as '{HISTORY}/{name}': {reason}")
+    return said
+
+
+def _keep_edited(out_dir: Path, folder: Path) -> list[str]:
+    """Copy files of the report before that are not as it wrote them, and those that it kept itself."""
+    if not (out_dir / MANIFEST).is_file():
+        return []
+    if (out_dir / EDITED).is_dir():
+        shutil.copytree(out_dir / EDITED, folder / EDITED)
+    content = json.loads((out_dir / MANIFEST).read_bytes())
+    name = file_sha256(out_dir / MANIFEST)[:12]
+    edited = [
+        file
+        for file, checksum in content["files"].items()
+        if file.partition("/")[0] not in (HISTORY, EDITED) and file_sha256(out_dir / file) != checksum
+    ]
+    for file in edited:
+        place = folder / EDITED / name / file
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(out_dir / file, place)
+    said = f"{', '.join(edited)} of the report before had been edited; kept in '{EDITED}/{name}'."
+    return [said] if edited else []
 
 
 def _known(out_dir: Path, log_end: pd.Timestamp) -> Iterable[EarlierReport]:
     """Reports in a folder and its history whose log ends earlier, and that can be read."""
-    for place in (*(out_dir / HISTORY).glob("*"), out_dir):
+    return [report for report in _reports(out_dir)[0] if report.log_end < log_end]
+
+
+def _reports(out_dir: Path) -> tuple[list[EarlierReport], list[tuple[Path, str]]]:
+    """Reports in a folder and its history, by the end of their logs, and those that cannot be read with the reason."""
+    known, unread = [], []
+    for place in (*sorted((out_dir / HISTORY).glob("*")), *([out_dir] if (out_dir / MANIFEST).is_file() else [])):
         try:
-            report = read_earlier(place)
-        except InputError:
-            continue
-        if report.log_end < log_end:
-            yield report
+            known.append(read_earlier(place))
+        except InputError as error:
+            unread.append((place, str(error)))
+    return sorted(known, key=lambda report: report.log_end), unread
 
 
 def settings_of(study: Study) -> dict[str, Any]:

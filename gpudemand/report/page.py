@@ -321,8 +321,9 @@ def read_style(path: str | os.PathLike[str] | None) -> str:
     if path is None:
         return ""
     try:
-        content = Path(path).read_bytes()
-        text = content.decode("utf-8-sig")
+        with Path(path).open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+        text = content.decode("utf-8-sig", "strict" if len(content) <= _MAX_BYTES else "replace")
     except (OSError, ValueError) as error:
         raise InputError(f"style {str(path)!r} cannot be read as text; name a file of CSS.") from error
     if len(content) > _MAX_BYTES:

@@ -13,9 +13,10 @@ import pandas as pd
 import pytest
 
 import gpudemand.report
+from gpudemand._files import replace_folder, write_manifest
 from gpudemand._validation import InputError
 from gpudemand.report.build import build_report
-from gpudemand.report.history import earlier_report, past_forecast, read_earlier
+from gpudemand.report.history import earlier_report, keep_history, past_forecast, read_earlier
 from gpudemand.report.metrics import metrics_text
 from gpudemand.study.study import Study
 from tests.report.conftest import make_log
@@ -302,3 +303,77 @@ def _sample(line: str) -> tuple[str, frozenset, str]:
     assert after == "} "
     assert np.isfinite(float(value))
     return name, frozenset(labels.items()), value
+
+
+def made(folder, log_end):
+    """A folder as a report leaves it, with just what is kept of it."""
+    (folder / "tables").mkdir(parents=True)
+    for name in ("tables/forecast.parquet", "tables/plan.parquet", "tables/usage.parquet", "index.html"):
+        (folder / name).write_text(f"{name} of {log_end}")
+    about = {"made_by": "gpudemand report", "format": 2, "headline": {"log_end": f"{log_end}T00:00:00+00:00"}}
+    write_manifest(folder, "report.json", about)
+    return folder
+
+
+def replaced(out, log_end):
+    """Write such a report over another; returns what was said."""
+    with replace_folder(out, "report.json", {"made_by": "gpudemand report", "format": 2}) as folder:
+        said = keep_history(out, folder, pd.Timestamp(log_end, tz="UTC"))
+        made(folder / "new", log_end)
+        for path in list((folder / "new").iterdir()):
+            path.rename(folder / path.name)
+        (folder / "new").rmdir()
+    about = {"made_by": "gpudemand report", "format": 2, "headline": {"log_end": f"{log_end}T00:00:00+00:00"}}
+    (out / "report.json").unlink()
+    write_manifest(out, "report.json", about)
+    return said
+
+
+def kept(out):
+    return sorted(path.name[:10] for path in (out / "history").iterdir())
+
+
+def test_a_report_on_the_past_deletes_no_later_one(tmp_path):
+    out = made(tmp_path / "out", "2026-04-01")
+    for log_end in ("2026-05-01", "2026-06-01", "2026-07-01"):
+        assert replaced(out, log_end) == []
+    said = replaced(out, "2026-04-15")
+    assert kept(out) == ["2026-04-01", "2026-05-01", "2026-06-01", "2026-07-01"]
+    assert said == ["reports of logs that end later are kept in 'history': 2026-05-01, 2026-06-01, 2026-07-01."]
+    replaced(out, "2026-07-15")
+    assert kept(out) == ["2026-04-15", "2026-05-01", "2026-06-01", "2026-07-01"]
+
+
+@pytest.mark.parametrize("damage", ["byte", "format", "json"])
+def test_a_kept_report_that_cannot_be_read_stays(tmp_path, damage):
+    out = made(tmp_path / "out", "2026-05-01")
+    replaced(out, "2026-06-01")
+    (old,) = (out / "history").iterdir()
+    if damage == "byte":
+        (old / "tables" / "plan.parquet").write_text("damaged")
+    else:
+        text = (old / "report.json").read_text()
+        (old / "report.json").write_text("{" if damage == "json" else text.replace('"format": 2', '"format": 1'))
+    before = {path.name: path.read_bytes() for path in old.rglob("*.*")}
+    for log_end in ("2026-07-01", "2026-08-01"):
+        (sentence,) = replaced(out, log_end)
+        assert f"cannot be compared with is kept as 'history/{old.name}'" in sentence
+        assert {path.name: path.read_bytes() for path in old.rglob("*.*")} == before
+
+
+def test_edited_files_are_kept_and_said_once(tmp_path):
+    out = made(tmp_path / "out", "2026-05-01")
+    (out / "index.html").write_text("approved by the board")
+    (sentence,) = replaced(out, "2026-06-01")
+    assert "index.html of the report before had been edited; kept in 'edited/" in sentence
+    for log_end in ("2026-07-01", "2026-08-01"):
+        assert replaced(out, log_end) == []
+        assert [path.read_text() for path in out.glob("edited/*/index.html")] == ["approved by the board"]
+
+
+def test_a_report_of_an_older_version_is_kept(tmp_path):
+    out = made(tmp_path / "out", "2026-05-01")
+    write_manifest(out, "report.json", {"made_by": "gpudemand report", "format": 1})
+    (sentence,) = replaced(out, "2026-06-01")
+    assert "has format 1" in sentence
+    assert [path.read_text() for path in out.glob("history/*/index.html")] == ["index.html of 2026-05-01"]

@@ -63,3 +63,5 @@ def test_what_is_no_text_is_refused(tmp_path):
             read_style(tmp_path / name)
     with pytest.raises(InputError, match="cannot be read"):
         read_style(tmp_path)
+    with pytest.raises(InputError, match="more than a megabyte"):
+        read_style("/dev/zero")
