@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -42,8 +43,20 @@ def test_the_wheel_holds_package_data_and_licence(wheel):
     assert "gpudemand/py.typed" in names
     assert {"gpudemand/study/plan.toml", "gpudemand/report/report.schema.json"} <= names
     assert {f"gpudemand/cost/{name}.csv" for name in ("operators", "kernels", "transformer_families")} <= names
-    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert all(any(name.endswith(f"licenses/{file}") for name in names) for file in ("LICENSE", "NOTICE"))
     assert not any(name.startswith(("tests/", "notebooks/", "benchmarks/")) for name in names)
+
+
+def test_the_source_archive_holds_what_its_tests_read(tmp_path):
+    if not (ROOT / ".git").exists():
+        pytest.skip("runs from a checkout")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(tmp_path)]
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    listed = ["git", "ls-files", "*.py", "*.md", "*.csv", "*.toml", "Makefile", "NOTICE", "CITATION.cff"]
+    tracked = subprocess.run(listed, check=True, capture_output=True, text=True, cwd=ROOT).stdout.splitlines()
+    assert {name for name in tracked if not name.startswith(".")} <= names
 
 
 @pytest.mark.slow
