@@ -8,6 +8,7 @@ import io
 import json
 import os
 import tarfile
+import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -76,6 +77,25 @@ def existing_path(path: object) -> Path:
     except (OSError, ValueError):
         hint = ""
     raise InputError(f"there is no file {shorten(place.name)!r}{folder}.{hint}")
+
+
+@contextmanager
+def as_file(path: Path, limits: Limits = LIMITS) -> Iterator[Path]:
+    """Yield a file that can be read more than once: of a pipe (``/dev/stdin``, ``<(zcat log)``) all that it holds."""
+    if path.exists() and not (path.is_file() or path.is_dir() or path.is_fifo()):
+        raise InputError(f"{str(path)!r} is a device, not a file; name the log.")
+    if not path.is_fifo():
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="gpudemand-") as folder:
+        whole = Path(folder, path.name)
+        with path.open("rb") as pipe, whole.open("wb") as file:
+            size = 0
+            while block := pipe.read(_BLOCK):
+                size += len(block)
+                limits.check(path.name, size=size)
+                file.write(block)
+        yield whole
 
 
 @contextmanager
@@ -332,8 +352,11 @@ def read_parquet(path: Path, limits: Limits = LIMITS) -> TextTable:
     """Read the Parquet file of exactly this name; its columns keep their types."""
     with open_parquet(path, limits) as file:
         try:
+            limits.check(path.name, size=_text_size(path, file, limits))
             rows = file.read()
             rows.validate(full=True)
+        except pa.ArrowMemoryError as error:
+            raise InputError(f"{path.name!r} needs more memory than there is to read.") from error
         except (pa.ArrowException, OSError, MemoryError) as error:
             raise _damaged(path, error) from error
     return TextTable(rows.combine_chunks(), np.arange(1, rows.num_rows + 1), path.name)
@@ -356,6 +379,22 @@ def open_parquet(path: Path, limits: Limits = LIMITS) -> Any:
             times = f"the times in {shorten(column.name)!r} of {path.name!r}"
             raise InputError(f"{times} have no known zone: {error}") from error
     return file
+
+
+def _text_size(path: Path, file: Any, limits: Limits) -> int:
+    """Bytes of all text of a Parquet file, where it can be over a limit: each row may be a copy of one long value."""
+    about = file.metadata
+    groups = [about.row_group(number) for number in range(about.num_row_groups)]
+    if sum(group.num_rows * group.total_byte_size for group in groups) <= limits.size:
+        return 0
+    text = [field.name for field in file.schema_arrow if pa.types.is_string(field.type)]
+    size = 0
+    with pq.ParquetFile(pa.OSFile(os.fsencode(path)), read_dictionary=text) as coded:
+        for batch in coded.iter_batches(columns=text):
+            for column in batch.columns:
+                size += pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
+                limits.check(path.name, size=size)
+    return size
 
 
 def _damaged(path: Path, error: BaseException) -> InputError:

@@ -16,7 +16,7 @@ from gpudemand._files import replace_file
 from gpudemand._validation import InputError, check_choice
 from gpudemand.jobs import log_formats, slurm, swf
 from gpudemand.jobs.columns import LogColumns
-from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, TextTable, check_header, existing_path, read_table
+from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, TextTable, as_file, check_header, existing_path, read_table
 from gpudemand.jobs.schema import COLUMNS, KINDS, OTHER_KEYS
 from gpudemand.jobs.table import as_jobs, check_jobs, rejections, saved_attrs, superseded, warn_rejections
 from gpudemand.jobs.times import TimeParser
@@ -235,7 +235,8 @@ def read_jobs(
     place = existing_path(path)
     if format == "canonical" and is_store(place):
         return _read_store(place, kind)
-    log = _open(place, format, tz, origin, limits or NO_LIMITS)
+    with as_file(place, limits or NO_LIMITS) as file:
+        log = _open(file, format, tz, origin, limits or NO_LIMITS)
     log.shards_per_gpu = shards_per_gpu
     saved = saved_attrs(log.table.rows.schema, log.table.source)
     jobs = read_rows(log, format, kind or saved.get("kind", spec.kind))

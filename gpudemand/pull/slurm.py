@@ -17,7 +17,7 @@ import pandas as pd
 
 from gpudemand._validation import InputError, nearest, shorten
 from gpudemand.jobs.columns import LogColumns
-from gpudemand.jobs.files import NO_LIMITS, existing_path
+from gpudemand.jobs.files import NO_LIMITS, as_file, existing_path
 from gpudemand.jobs.read import read_rows
 from gpudemand.jobs.schema import TIME
 from gpudemand.jobs.slurm import EVENT_FIELDS, open_sacct, read_events, shards_per_gpu
@@ -493,12 +493,13 @@ def _take_files(
 ) -> None:
     """Put files into the store, and note which time of each cluster they hold without a hole."""
     periods = []
-    for file in files:
-        progress(f"Reading {file.name}")
-        if (events := events_of_file(existing_path(file))) is not None:
-            keep_events(store, events)
-            continue
-        jobs = _take(store, done, file, shards, tz)
+    for given in files:
+        progress(f"Reading {given.name}")
+        with as_file(existing_path(given), NO_LIMITS) as file:
+            if (events := events_of_file(file)) is not None:
+                keep_events(store, events)
+                continue
+            jobs = _take(store, done, file, shards, tz)
         if jobs is None:
             continue
         newest = jobs[["submit", "start", "end"]].max(axis=1)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import tarfile
+import threading
 import time
 from pathlib import Path
 
@@ -280,3 +282,36 @@ def test_json_is_called_json(tmp_path, form, text):
     (tmp_path / "log.json").write_text(text)
     with pytest.raises(InputError, match=r"'log.json' is JSON; export it as CSV or Parquet"):
         read_jobs(tmp_path / "log.json", format=form, tz="UTC")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+@pytest.mark.parametrize("kind", ["canonical", "swf"])
+def test_a_pipe_is_read_once_and_whole(tmp_path, kind):
+    rows = [f"u{row % 7},2026-01-05T00:00:00Z,2026-01-05T05:00:00Z,2" for row in range(3000)]
+    text = "user,start,end,gpus\n" + "\n".join(rows) + "\n"
+    if kind == "swf":
+        text = "".join(f"{i} {i * 60} 0 3600 4 -1 -1 4 7200 -1 1 5 1 1 1 1 -1 -1\n" for i in range(1, 3001))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text(text))
+    writer.start()
+    jobs = read_jobs(pipe, format=kind, origin=None if kind == "canonical" else "2026-01-01T00:00Z")
+    writer.join()
+    assert len(jobs) == 3000
+    assert jobs.attrs["source"] == "pipe"
+
+
+def test_one_long_name_of_many_jobs_is_over_the_limit(tmp_path):
+    count, time = 3000, pa.array([1767225600000000] * 3000, pa.timestamp("us", "UTC"))
+    user = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array(["x" * 100_000]))
+    table = pa.table({"user": user, "start": time, "end": time, "gpus": pa.array([1.0] * count)})
+    pq.write_table(table, tmp_path / "bomb.parquet", compression="zstd", store_schema=False)
+    assert (tmp_path / "bomb.parquet").stat().st_size < 10_000
+    with pytest.raises(InputError, match=r"has more than 10,000,000 characters; if it is undamaged, pass limits=None"):
+        read_jobs(tmp_path / "bomb.parquet", limits=Limits(size=10_000_000))
+    assert len(read_jobs(tmp_path / "bomb.parquet")) == count
+
+
+def test_a_device_is_no_log():
+    with pytest.raises(InputError, match="'/dev/zero' is a device, not a file"):
+        read_jobs("/dev/zero")
