@@ -75,6 +75,18 @@ def foreign_file(folder: Path, name: str) -> str | None:
             return found
 
 
+def read_whole(path: Path) -> bytes:
+    """Read a small file, or raise an OSError for one that is larger than any that is written by hand."""
+    with path.open("rb") as file:
+        content = file.read(_SMALL + 1)
+    if len(content) > _SMALL:
+        raise OSError(f"it has more than {_SMALL >> 20} MiB")
+    return content
+
+
+_SMALL = 1 << 24
+
+
 def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
@@ -90,7 +102,7 @@ def _files(folder: Path) -> Iterator[str]:
 def _read(path: Path) -> dict[str, Any] | None:
     """Content of a manifest, or None for a file that is missing or no JSON object."""
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_whole(path))
     except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None

@@ -209,7 +209,7 @@ def _read(folder: Path, made_from: Mapping[str, Any]) -> dict[str, Any]:
     try:
         state: dict[str, Any] = json.loads((folder / RUN).read_bytes())
         found, version = dict(state["made_from"]), state["format"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{RUN} in {str(folder)!r} is damaged; delete the folder, or name another one.") from error
     for name, wanted in {"format": _RUN_FORMAT, **made_from}.items():
         if (was := {**found, "format": version}.get(name)) != wanted:

@@ -15,7 +15,7 @@ from scipy.optimize import least_squares
 from scipy.spatial.distance import cdist
 
 from gpudemand._array import STRING, FloatArray, IntArray
-from gpudemand._files import replace_file
+from gpudemand._files import read_whole, replace_file
 from gpudemand._validation import InputError, check_choice, check_length, check_number
 from gpudemand.cost.job import TrainingRun
 from gpudemand.cost.large_memory import (
@@ -541,7 +541,7 @@ class LargeModelPredictor:
 
         source, found = path or bundled_path("cost/large_models.json"), cls()
         try:
-            content = json.loads(source.read_bytes())
+            content = json.loads(read_whole(source))
             if content["format"] != _FORMAT:
                 raise ValueError(f"its format is {content['format']!r}, and this version reads {_FORMAT}")
             for name, target in found.targets.items():

@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import BoolArray, FloatArray, IntArray
-from gpudemand._files import replace_file
+from gpudemand._files import read_whole, replace_file
 from gpudemand._validation import InputError, check_columns, check_number
 from gpudemand.cost import gaussian_process as gp
 from gpudemand.cost.operators import UNIT_OF
@@ -163,10 +163,10 @@ class ScriptEffect(NamedTuple):
 
         source = path or bundled_path("cost/script_effect.json")
         try:
-            content = dict(json.loads(source.read_bytes()))
+            content = dict(json.loads(read_whole(source)))
             numbers = {name: check_number(name, content[name]) for name in cls._fields}
             return cls(numbers["mean"], numbers["spread"], int(numbers["projects"]))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(f"{source.name} holds no effect of scripts that is known here: {error}.") from error
 
 

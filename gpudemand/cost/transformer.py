@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from gpudemand._validation import InputError, check_number
+from gpudemand._validation import InputError, check_number, shorten
 
 
 class Matrix(NamedTuple):
@@ -406,8 +406,12 @@ def size_of(config: Config, *keys: str) -> int | None:
     """The first size of some keys; those that are there without a value count as missing."""
     for key in keys:
         if (value := config.get(key)) is not None:
-            return int(check_number(key, value, 0, integer=True))
+            return int(check_number(key, value, 0, _LARGEST_SIZE, integer=True))
     return None
+
+
+#: No size of a model is near; products of such sizes are still numbers.
+_LARGEST_SIZE = 10**8
 
 
 def count_of(config: Config, *keys: str, usual: int = 0) -> int:
@@ -457,7 +461,10 @@ def plain(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
 
 def _dense_layers(config: Config, layers: int) -> int:
     """Layers without experts, of configurations that name them or give a step."""
-    step, named = size_of(config, "decoder_sparse_step") or 1, set(config.get("mlp_only_layers") or ())
+    step, dense = size_of(config, "decoder_sparse_step") or 1, config.get("mlp_only_layers") or []
+    if not isinstance(dense, list) or not all(isinstance(place, int) for place in dense):
+        raise InputError(f"mlp_only_layers must be a list of numbers of layers; got {shorten(str(dense))!r}.")
+    named = set(dense)
     return sum(place in named or (place + 1) % step > 0 for place in range(layers))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from gpudemand._files import read_whole
 from gpudemand._validation import InputError, nearest, shorten
 from gpudemand.cost.transformer import Config, Transformer, plain, sizes_of
 from gpudemand.cost.transformer_families import (
@@ -89,7 +90,7 @@ def _as_mapping(source: Any) -> Mapping[str, Any]:
     path = Path(str(source).removeprefix("hf:"))
     path = path / "config.json" if path.is_dir() else path
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_whole(path))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} cannot be read as the configuration of a model: {error}.") from error
     if not isinstance(found, dict):

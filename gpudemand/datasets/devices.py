@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import STRING
-from gpudemand._files import replace_file
+from gpudemand._files import read_whole, replace_file
 from gpudemand._tables import aligned
 from gpudemand._validation import InputError, check_choice, check_number, nearest, shorten
 from gpudemand.datasets.registry import bundled_path
@@ -303,7 +303,7 @@ def save_device(own: Device) -> Path:
 
 def _saved(file: Path) -> Device:
     try:
-        return Device(**json.loads(file.read_bytes()))
+        return Device(**json.loads(read_whole(file)))
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise InputError(f"the saved device {str(file)!r} cannot be read ({error}); remove or repair it.") from error
 

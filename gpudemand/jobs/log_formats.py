@@ -411,6 +411,6 @@ def _owner(tags: str) -> str | None:
     """Value of the first tag that names an owner, from tags written as JSON."""
     try:
         pairs = {str(key).lower(): value for key, value in dict(json.loads(tags)).items()}
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
     return next((str(pairs[key]) for key in ("user", "owner", "team") if pairs.get(key)), None)

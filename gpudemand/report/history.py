@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import STRING
-from gpudemand._files import file_sha256, read_manifest
+from gpudemand._files import file_sha256, read_manifest, read_whole
 from gpudemand._validation import InputError
 from gpudemand.metrics import evaluate, levels
 from gpudemand.study.requirement import Requirement
@@ -65,7 +65,7 @@ class EarlierReport:
 def read_earlier(folder: Path) -> EarlierReport:
     """Read the numbers of a report, after a look at the checksums of all that is read of it."""
     try:
-        content = json.loads((folder / MANIFEST).read_bytes())
+        content = json.loads(read_whole(folder / MANIFEST))
     except OSError:
         raise InputError(f"{str(folder)!r} holds no {MANIFEST}; name the folder of an earlier report.") from None
     except (ValueError, RecursionError):

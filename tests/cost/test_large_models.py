@@ -589,3 +589,26 @@ def test_measured_jobs_that_cannot_be(seconds, options, reason):
     job = TrainingJob.from_config("llama-3-8b", 4096, device="H100")
     with pytest.raises(InputError, match=reason):
         CostModel().calibrate(job, seconds, **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a":' * 100_000 + "1" + "}" * 100_000, "cannot be read as the configuration"),
+        ('{"hidden_size": 1' + "0" * 18 + "}", "hidden_size must be a whole number"),
+        ('{"vocab_size": 1' + "0" * 308 + "}", "vocab_size must be a whole number"),
+        ('{"num_experts": 8, "mlp_only_layers": [[1]]}', "mlp_only_layers must be a list of numbers"),
+    ],
+)
+def test_odd_configurations_are_one_sentence(tmp_path, text, message):
+    usual = {"model_type": "qwen3_moe", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    usual |= {"vocab_size": 100, "num_experts_per_tok": 2}
+    whole = text if text.startswith('{"a"') else json.dumps(usual | json.loads(text))
+    (tmp_path / "config.json").write_text(whole)
+    with pytest.raises(InputError, match=message):
+        TrainingJob.from_config(f"hf:{tmp_path / 'config.json'}", 128, device="H100")
+
+
+def test_a_configuration_without_an_end_is_not_read_whole():
+    with pytest.raises(InputError, match="has more than 16 MiB"):
+        TrainingJob.from_config("hf:/dev/zero", 128, device="H100")
