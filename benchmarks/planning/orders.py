@@ -1,7 +1,8 @@
 """Orders put to the test: the GPUs required at past origins against those that the weeks after their arrival needed.
 
-``python -m benchmarks.planning.orders --data DIR`` prints plans and rules; ``--margins`` the margins of
-`gpudemand.planning.need`, from ``data/planning/need_windows.csv``, which ``--windows FILE`` makes.
+``python -m benchmarks.planning.orders --data DIR`` prints plans and rules; ``--promises`` how often what was promised
+came, and ``--margins`` the margins of `gpudemand.planning.need`, both from ``data/planning/need_windows.csv``, which
+``--windows FILE`` makes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -34,6 +36,8 @@ from gpudemand.planning.need import (
 from gpudemand.study.usage_tables import usual_most
 from gpudemand.usage.series import end_of_record, usage_series
 
+#: Margins by probability.
+Margins: TypeAlias = "dict[float, tuple[float, float]]"
 TARGET = wait_target("1h", 0.9)
 LEADS, SHARE = (28, 90), 0.95
 _DAY_S, _WEEK = 86400.0, pd.Timedelta("7D")
@@ -159,73 +163,153 @@ def _of_hours(name: str, hours: FloatArray) -> pd.DataFrame:
 
 
 _WINDOW_COLUMNS = ["log", "kind", "day", "need", "mean"]
-#: Leads in days at which margins are fitted: those near 28 days, and later ones.
-_NEAR, _FAR = (14, 28, 42), (42, 56, 70, 90, 105)
+#: Leads in days at which margins are fitted: of jobs those near 28 days, which most logs are long enough for.
+FIT_LEADS = {"jobs": (14, 28, 42), "series": (14, 28, 42, 56, 70, 90, 105)}
+#: Which of them change with the burst.
+SLOPES = {"jobs": (0.5, 0.95), "series": ()}
 
 
-def changes(table: pd.DataFrame) -> pd.DataFrame:
+def bundled_windows() -> pd.DataFrame:
+    """What `windows` found."""
+    return pd.read_csv(data_folder() / "planning" / "need_windows.csv")
+
+
+def changes(table: pd.DataFrame, leads: tuple[int, ...]) -> pd.DataFrame:
     """Needs in relation to the present ones, at weekly origins.
 
-    `table`: as `windows` returns it, of one kind. Returns ``log``, ``lead`` (days), ``ratio`` (its logarithm), and what
-    `gpudemand.planning.need` explains it by: ``longer`` and ``burst``.
+    `table`: as `windows` returns it, of one kind. Returns ``log``, ``lead`` (days), ``ratio`` (its logarithm), and
+    ``burst``, which `gpudemand.planning.need` explains it by.
     """
     parts = []
     for name, rows in table.groupby("log", sort=False):
         need, mean = (np.log(rows.set_index("day")[column].clip(lower=1e-9)) for column in ("need", "mean"))
         present, level = (np.fmax(each, each.shift(28)).rolling(7, min_periods=1).mean() for each in (need, mean))
-        for lead in sorted({*_NEAR, *_FAR}):
+        for lead in leads:
             ratio = (need.shift(-lead - 28) - present)[::-7].dropna()
             burst = (present - level)[ratio.index]
-            longer = np.sqrt((lead + 28) / 56) - 1
-            parts.append(pd.DataFrame({"log": name, "lead": lead, "ratio": ratio, "longer": longer, "burst": burst}))
+            parts.append(pd.DataFrame({"log": name, "lead": lead, "ratio": ratio, "burst": burst}))
     found = pd.concat(parts, ignore_index=True)
     return found[found.groupby(["log", "lead"])["log"].transform("size") > 1].reset_index(drop=True)
 
 
-def margins(table: pd.DataFrame, share: float) -> tuple[float, float, float]:
-    """Margin at 28 days, its change with the lead, and of that with the burst, at a probability; see `NeedForecast`.
+def margin(table: pd.DataFrame, share: float, *, slope: bool) -> tuple[float, float]:
+    """Margin at a probability, and its change with the burst; see `NeedForecast`.
 
     `table`: as `changes` returns it.
     """
-    near, far = (table[table["lead"].isin(leads)] for leads in (_NEAR, _FAR))
-    at_28 = _quantile_fit(near, np.zeros((len(near), 1)), near["ratio"], share, intercept=True)[0]
-    terms = np.column_stack([far["longer"], far["longer"] * far["burst"]])
-    return (at_28, *_quantile_fit(far, terms, far["ratio"] - at_28, share, intercept=False)[1:])
-
-
-def _quantile_fit(
-    rows: pd.DataFrame, terms: FloatArray, y: pd.Series, share: float, *, intercept: bool
-) -> tuple[float, ...]:
     # Windows of one log are alike: each log counts by the square root of their number.
-    weight = 1 / np.sqrt(rows.groupby(["log", "lead"])["log"].transform("size"))
-    model = QuantileRegressor(quantile=share, alpha=1e-4, fit_intercept=intercept, solver="highs")
-    model.fit(terms, y.to_numpy(), sample_weight=weight.to_numpy())
-    return (float(model.intercept_), *(float(slope) for slope in model.coef_))
+    weight = 1 / np.sqrt(table.groupby(["log", "lead"])["log"].transform("size"))
+    model = QuantileRegressor(quantile=share, alpha=1e-4, solver="highs")
+    terms = table[["burst"]].to_numpy() * slope
+    model.fit(terms, table["ratio"].to_numpy(), sample_weight=weight.to_numpy())
+    return round(float(model.intercept_), 3), round(float(model.coef_[0]), 3)
 
 
-def all_margins(without: str = "") -> dict[str, dict[float, tuple[float, ...]]]:
-    """Margins by kind and probability, from the bundled windows; of series, one that no lead or burst changes.
+@cache
+def margins(kind: str, without: str = "") -> Margins:
+    """Margins by probability, from the bundled windows.
 
     `without`: log or series that is left out, so that the margins can be scored on it.
     """
-    table = pd.read_csv(data_folder() / "planning" / "need_windows.csv")
-    table = table[table["log"] != without]
-    found: dict[str, dict[float, tuple[float, ...]]] = {}
-    for kind, rows in table.groupby("kind"):
-        known = changes(rows)
-        fitted = {share: margins(known, share) for share in (0.05, 0.5, 0.95)}
-        if kind == "series":
-            zero = np.zeros((len(known), 1))
-            fitted = {share: _quantile_fit(known, zero, known["ratio"], share, intercept=True)[:1] for share in fitted}
-        found[str(kind)] = {share: tuple(round(each, 3) for each in margin) for share, margin in fitted.items()}
-    return found
+    table = bundled_windows()
+    known = changes(table[(table["kind"] == kind) & (table["log"] != without)], FIT_LEADS[kind])
+    return {share: margin(known, share, slope=share in SLOPES[kind]) for share in (0.05, 0.5, 0.95)}
 
 
-def short_burst() -> float:
-    """Lower quartile over public logs of the logarithm of need over mean demand."""
-    table = pd.read_csv(data_folder() / "planning" / "need_windows.csv")
+def credibility(kind: str) -> float:
+    """Variance of ratios within logs over that between their means, 28 days ahead (Buehlmann and Straub)."""
+    table = bundled_windows()
+    known = changes(table[table["kind"] == kind], (28,))
+    level, slope = margins(kind)[0.5]
+    groups = (known["ratio"] - level - slope * known["burst"]).groupby(known["log"])
+    # Windows that overlap tell less than their number: counted is how many lie side by side.
+    n, means, within = (groups.size() - 1) / 4 + 1, groups.mean(), groups.var()
+    typical, mean = np.average(within, weights=n), np.average(means, weights=n)
+    between = (n * (means - mean) ** 2).sum() - (len(n) - 1) * typical
+    return float(typical / (between / (n.sum() - (n**2).sum() / n.sum())))
+
+
+def bursts() -> tuple[float, float]:
+    """Logarithm of need over mean demand of public logs: the median, and the largest of present windows."""
+    table = bundled_windows()
     jobs = table[table["kind"] == "jobs"]
-    return float(np.log(jobs["need"] / jobs["mean"]).groupby(jobs["log"]).mean().quantile(0.25))
+    usual = np.log(jobs["need"] / jobs["mean"]).groupby(jobs["log"]).mean().median()
+    return float(usual), float(changes(jobs, FIT_LEADS["jobs"])["burst"].max())
+
+
+def widens() -> pd.Series:
+    """Pinball loss over the need of plans 56 to 105 days ahead, by the power of the time that their spread grows with.
+
+    Means over logs with jobs, with margins that do not know the log.
+    """
+    powers, bundled = (0.0, 0.125, 0.25, 0.375, 0.5), need_module._WIDENS
+    loss: dict[float, float] = {}
+    try:
+        for need_module._WIDENS in powers:
+            plans = pd.concat([unseen_plans("jobs", lead, (SHARE,)) for lead in (56, 70, 90, 105)])
+            short = plans["need"] - plans[SHARE]
+            each = np.where(short > 0, SHARE * short, (SHARE - 1) * short) / plans["need"]
+            loss[need_module._WIDENS] = (
+                each.groupby([plans["log"], plans["lead"]]).mean().groupby(level=0).mean().mean()
+            )
+    finally:
+        need_module._WIDENS = bundled
+    return pd.Series(loss)
+
+
+def need_at(rows: pd.DataFrame, day: int) -> NeedForecast:
+    """Forecast at a place among the windows of a log, of which one ends each day."""
+    need, mean = (rows[column].to_numpy(dtype=float)[: day + 1][::-1] for column in ("need", "mean"))
+    ends = range(min(7, len(need)))
+    present = [
+        np.exp(np.mean([np.log(max(each[end : end + 29 : 28].max(), 1e-9)) for end in ends])) for each in (need, mean)
+    ]
+    burst = need_module._burst(float(present[0]), float(present[1]), 1 + (len(need) > 28))
+    return NeedForecast(float(present[0]), burst, need[::7][:52], mean[::7][:52], str(rows["kind"].iloc[0]))
+
+
+def unseen_plans(kind: str, lead: int, shares: tuple[float, ...]) -> pd.DataFrame:
+    """GPUs that suffice with some probabilities, at weekly origins of the bundled windows, by margins of other logs.
+
+    Returns ``log``, ``day`` (place of the origin), ``lead``, ``need``, and a column a share.
+    """
+    rows, table = [], bundled_windows()
+    for name, windows_of in table[table["kind"] == kind].groupby("log", sort=False):
+        need = windows_of["need"].to_numpy(dtype=float)
+        with margins_of(kind, margins(kind, str(name))):
+            rows += [
+                (name, day, lead, need[day + lead + 28], *need_at(windows_of, day).quantiles(np.array(shares), lead))
+                for day in range(len(need) - 1 - lead - 28, -1, -7)
+            ]
+    return pd.DataFrame(rows, columns=["log", "day", "lead", "need", *shares])
+
+
+PROMISES = (0.5, 0.8, 0.9, 0.95, 0.99)
+
+
+def promises() -> pd.DataFrame:
+    """How often the need was beyond GPUs that suffice with some probabilities, beside what was promised.
+
+    By kind, lead and promised share: ``origins`` and ``logs``; ``came``, the share of origins whose four weeks needed
+    more, and ``time``, that of the days from the arrival of the order to four weeks later from which on four weeks need
+    more. Means over logs, with margins that do not know the log.
+    """
+    parts, table = [], bundled_windows()
+    for kind in FIT_LEADS:
+        needs = {name: rows["need"].to_numpy(dtype=float) for name, rows in table[table["kind"] == kind].groupby("log")}
+        for lead in LEADS:
+            plans = unseen_plans(kind, lead, PROMISES).melt(["log", "day", "lead", "need"], var_name="share")
+            after = [needs[row.log][row.day + lead + 28 : row.day + lead + 56] for row in plans.itertuples()]
+            over = [float((each > gpus).mean()) for each, gpus in zip(after, plans["value"], strict=True)]
+            parts.append(plans.assign(kind=kind, came=plans["need"] > plans["value"], time=over))
+    found = pd.concat(parts)
+    by_log = found.groupby(["kind", "lead", "share", "log"]).agg(
+        origins=("came", "size"), came=("came", "mean"), time=("time", "mean")
+    )
+    groups = by_log.groupby(level=[0, 1, 2])
+    means = groups[["came", "time"]].mean().assign(origins=groups["origins"].sum(), logs=groups.size()).reset_index()
+    means.insert(2, "promised", 1 - means.pop("share").astype(float))
+    return means
 
 
 def _rules(need: NeedForecast, days: float) -> dict[str, float]:
@@ -249,10 +333,6 @@ def origins(jobs: pd.DataFrame, days: int, first_days: int) -> Iterator[tuple[pd
         origin -= _WEEK
 
 
-#: Margins by probability.
-Margins: TypeAlias = "dict[float, tuple[float, ...]]"
-
-
 def backtest(jobs: pd.DataFrame, days: int, others: Margins, first_days: int = 28) -> pd.DataFrame:
     """Plans at past origins, a row an origin and rule: ``rule``, ``origin``, ``plan``, ``need``, ``lo``, ``hi``.
 
@@ -270,10 +350,10 @@ def backtest(jobs: pd.DataFrame, days: int, others: Margins, first_days: int = 2
 
 
 @contextmanager
-def margins_of(kind: str, margins: Margins) -> Iterator[None]:
+def margins_of(kind: str, others: Margins) -> Iterator[None]:
     """Other margins than the bundled ones."""
     bundled = need_module._MARGINS[kind]
-    need_module._MARGINS[kind] = {share: need_module._Margin(*margin) for share, margin in margins.items()}
+    need_module._MARGINS[kind] = {share: need_module._Margin(*margin) for share, margin in others.items()}
     try:
         yield
     finally:
@@ -300,7 +380,7 @@ def compare(data: Path) -> pd.DataFrame:
     """Scores by lead, rule and log."""
     parts = {}
     for name, load in LOGS.items():
-        jobs, others = load(data), all_margins(without=name)["jobs"]
+        jobs, others = load(data), margins("jobs", name)
         for days in LEADS:
             plans = backtest(jobs, days, others)
             parts |= {(days, str(rule), name): score(rows) for rule, rows in plans.groupby("rule", sort=False)}
@@ -312,7 +392,7 @@ def compare_series(data: Path) -> pd.DataFrame:
     """Scores of plans for peaks 28 days ahead, means over the spot series, and of the smoothing of daily peaks."""
     parts: dict[tuple[str, str], pd.Series] = {}
     for name, hours in spot(data).items():
-        others, days = all_margins(without=f"spot {name}")["series"], hours.to_numpy(dtype=float)
+        others, days = margins("series", f"spot {name}"), hours.to_numpy(dtype=float)
         days = days[len(days) % 24 :].reshape(-1, 24)
         rows = []
         for origin in range(len(days) - 56, 27, -7):
@@ -395,6 +475,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with traces/, and more/ for --windows")
     parser.add_argument("--windows", type=Path, help="write the needs of past windows of public logs to this file")
     parser.add_argument("--margins", action="store_true", help="print the margins that the bundled windows give")
+    parser.add_argument("--promises", action="store_true", help="print how often what was promised came")
     args = parser.parse_args()
     if args.windows is not None:
         windows(args.data).to_csv(args.windows, index=False)
@@ -406,10 +487,14 @@ def main() -> None:
         moved = pd.DataFrame({name: moves(load(args.data)) for name, load in LOGS.items()})
         print(f"Changes of the requirement with what should not matter\n{moved.map('{:+.1%}'.format).to_string()}\n")
         print(f"Orders of 25 logs where nobody waits\n{needless_orders().to_string()}")
+    if args.promises or args.data is not None:
+        print(f"Share of windows that need more, promised and what came\n{promises().round(3).to_string(index=False)}")
     if args.margins:
-        for kind, found in all_margins().items():
-            print(kind, *(f"{share:g}: {margin}" for share, margin in found.items()), sep="\n  ")
-        print(f"burst of a short log, at most: {short_burst():.2f}")
+        for kind in FIT_LEADS:
+            print(kind, *(f"{share:g}: {found}" for share, found in margins(kind).items()), sep="\n  ")
+            print(f"  credibility: {credibility(kind):.1f}")
+        print("burst: usual {:.2f}, largest {:.2f}".format(*bursts()))
+        print(f"pinball loss by the power of time that the spread grows with: {widens().round(5).to_dict()}")
 
 
 if __name__ == "__main__":

@@ -206,39 +206,35 @@ def fewest_gpus(window: Window, target: WaitTarget, policy: str = "easy", guess:
 
 
 class _Margin(NamedTuple):
-    """Logarithm of the need of a window over the present one, at one probability.
+    """Logarithm of the need of a window over the present one, at one probability: ``level + slope * burst``.
 
-    ``at_28``: windows that begin 28 days after the log ends, or earlier. ``lead``, ``burst``: change with the lead, by
-    ``sqrt((days + 28) / 56) - 1``, and of that with the logarithm of need over mean demand: where the need is far above
-    the mean, bursts decide it, and the largest of the past does not come again soon; where it is near, the mean does,
-    which grows.
+    ``slope``: change with the logarithm of need over mean demand. Where the need is far above the mean, bursts decide
+    it, and the largest of the past does not come again soon; where it is near, the mean does, which grows.
     """
 
-    at_28: float
-    lead: float = 0.0
-    burst: float = 0.0
+    level: float
+    slope: float = 0.0
 
-    def __call__(self, days: float, burst: float) -> float:
-        longer = np.clip(np.sqrt((days + 28) / 56) - 1, 0.0, _LONGEST)
-        return float(self.at_28 + longer * (self.lead + self.burst * burst))
+    def __call__(self, burst: float) -> float:
+        return self.level + self.slope * float(np.clip(burst, 0.0, _LARGEST_BURST))
 
 
-#: Beyond a lead of 107 days, public logs show no windows; the margin stays as it is there.
-_LONGEST = 0.55
+#: Of public logs; beyond it nothing is known.
+_LARGEST_BURST = 0.86
 #: Probability -> margin, by quantile regression over public logs and series, each of which counts by the square root of
-#: its windows: made by ``python -m benchmarks.planning.orders --margins``.
+#: its windows: made by ``python -m benchmarks.planning.orders --margins``, as are the next three.
 _MARGINS = {
-    "jobs": {
-        0.05: _Margin(-0.285, 0.061, -0.388),
-        0.5: _Margin(-0.079, 0.301, -0.707),
-        0.95: _Margin(0.124, 0.505, -1.042),
-    },
+    "jobs": {0.05: _Margin(-0.285), 0.5: _Margin(0.015, -0.240), 0.95: _Margin(0.177, -0.141)},
     "series": {0.05: _Margin(-0.214), 0.5: _Margin(0.081), 0.95: _Margin(0.548)},
 }
-#: Windows of its own that a log needs for them to count as much as those of others; set by hand.
-_PRIOR_WINDOWS = {"jobs": 4.0, "series": 1.0}
-#: Spread at any lead, at least, over that at 28 days: beyond the bursts of public logs the quantiles would cross.
-_NARROWEST = 0.5
+#: Windows of its own that a log needs for them to count as much as those of others: the variance of ratios within
+#: public logs over that between their means, by the same script.
+_CREDIBILITY = {"jobs": 3.6, "series": 5.0}
+#: Power of the time from the last window to the one to come with which the spread grows; of a random walk it is 0.5.
+_WIDENS = 0.25
+#: Burst of a log with no window before the last one, at most: the median of public logs. What lies four weeks back is
+#: then unknown, and a log that begins with an empty cluster shows a low mean.
+_USUAL_BURST = 0.42
 _Z95 = float(norm.ppf(0.95))
 #: The rule of one line that stands beside the plan: so many times the need of the last eight weeks.
 _RULE = 1.15
@@ -272,9 +268,9 @@ class NeedForecast:
     --------
     >>> need = NeedForecast(base=100.0, burst=0.2, weekly=np.full(12, 100.0))
     >>> [round(need.quantile(share, 28)) for share in (0.05, 0.5, 0.95)]
-    [79, 95, 114]
+    [78, 98, 115]
     >>> round(need.exceedance(110, 28), 2)
-    0.09
+    0.12
     """
 
     base: float
@@ -310,19 +306,24 @@ class NeedForecast:
 
     def _moments(self, days: float) -> tuple[float, float, float]:
         """Median of the logarithm of the margin, and its standard deviations below and above."""
-        margins = _MARGINS[self.kind].values()
-        low, middle, high = (margin(days, self.burst) for margin in margins)
-        least = _NARROWEST * np.diff([margin.at_28 for margin in margins])
-        below, above = max(middle - low, least[0]) / _Z95, max(high - middle, least[1]) / _Z95
+        low, middle, high = (margin(self.burst) for margin in _MARGINS[self.kind].values())
+        widens = ((days + 28) / 56) ** _WIDENS / _Z95
+        below, above = (middle - low) * widens, (high - middle) * widens
         own = self.own_ratios(days)
         if not own.size:
             return middle, below, above
+        # Posterior of a normal mean and variance, of which the others are the prior.
+        share, mean = self._credibility(own.size), float(own.mean())
+        known = share * own.var() + share * (1 - share) * (mean - middle) ** 2
+        wider = 1 + (1 - share) / _CREDIBILITY[self.kind]
+        spread = [np.sqrt(wider * ((1 - share) * each**2 + known)) for each in (below, above)]
+        return (1 - share) * middle + share * mean, float(spread[0]), float(spread[1])
+
+    def _credibility(self, n_ratios: int) -> float:
+        """Weight of some weekly ratios of this log against those of others."""
         # Windows that overlap tell less than their number: counted is how many lie side by side.
-        n = (own.size - 1) / 4 + 1
-        evidence = n + _PRIOR_WINDOWS[self.kind]
-        share, wider = n / evidence, 1 + 1 / evidence
-        spread = [np.sqrt(wider * ((1 - share) * each**2 + share * own.var())) for each in (below, above)]
-        return (1 - share) * middle + share * float(own.mean()), float(spread[0]), float(spread[1])
+        n = (n_ratios - 1) / 4 + 1
+        return n / (n + _CREDIBILITY[self.kind])
 
     def quantile(self, share: float, days: float) -> float:
         """GPUs that suffice with a probability for the four weeks that begin some days after the end of the log."""
@@ -339,9 +340,13 @@ class NeedForecast:
         """GPUs by a rule of one line: the larger need of the last two windows, times 1.15."""
         return float(np.ceil(_RULE * self.weekly[[0, 4] if len(self.weekly) > 4 else [0]].max()))
 
-    def growth(self, sooner: float, later: float) -> float:
-        """Ratio of the medians at two leads, in days."""
-        return float(np.exp(self._moments(later)[0] - self._moments(sooner)[0]))
+    def growth(self, days: float) -> float:
+        """Ratio of the median need some days later, at the rate at which past needs changed."""
+        known = np.flatnonzero(self.weekly > 0)
+        if len(known) < 2:
+            return 1.0
+        rate = np.polyfit(known, np.log(self.weekly[known]), 1)[0]
+        return float(np.exp(-self._credibility(len(known)) * rate * days / 7))
 
     def exceedance(self, gpus: float, days: float) -> float:
         """Probability that those weeks need more than a number of GPUs."""
@@ -467,14 +472,9 @@ def _mean_of_largest(measure: Callable[[float], float], pairs: Sequence[tuple[fl
     return float(np.exp(np.log(largest[largest > 0]).mean())) if (largest > 0).any() else 0.0
 
 
-#: Burst of a log with no window before the last one, at most: the lower quartile of public logs, by the script of the
-#: margins. What lies four weeks back is then unknown, and a log that begins with an empty cluster shows a low mean.
-_SHORT_BURST = 0.3
-
-
 def _burst(need: float, mean: float, n_windows: int) -> float:
     burst = float(np.log(max(need / mean, 1.0))) if mean > 0 else 0.0
-    return burst if n_windows > 1 else min(burst, _SHORT_BURST)
+    return burst if n_windows > 1 else min(burst, _USUAL_BURST)
 
 
 def forecast_peaks(peaks: FloatArray, means: FloatArray) -> NeedForecast:

@@ -121,7 +121,7 @@ class Need:
     def _lead(self, begin: pd.Timestamp) -> tuple[float, float]:
         """Lead in days whose spread the weeks from a time on have, and the growth of the median beyond it."""
         days, lead = (begin - self.log_end) / pd.Timedelta("1D"), self.lead_time / pd.Timedelta("1D")
-        return (lead, self.forecast.growth(lead, days)) if days > lead else (max(days, 0.0), 1.0)
+        return (lead, self.forecast.growth(days - lead)) if days > lead else (max(days, 0.0), 1.0)
 
     def _extra(self, begin: pd.Timestamp) -> float:
         """GPUs that known work adds, by a simulated queue, so each time once."""

@@ -6,27 +6,49 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand.planning.need import _MARGINS, _SHORT_BURST
+from gpudemand.planning.need import _CREDIBILITY, _LARGEST_BURST, _MARGINS, _USUAL_BURST, _WIDENS
 
 orders = pytest.importorskip("benchmarks.planning.orders", reason="runs from a checkout")
 
 
 def test_they_are_fitted_to_the_bundled_windows():
-    for kind, margins in orders.all_margins().items():
-        for share, margin in margins.items():
-            bundled = tuple(_MARGINS[kind][share])[: len(margin)]
-            assert bundled == pytest.approx(margin, abs=0.002), (kind, share)
+    for kind in orders.FIT_LEADS:
+        for share, margin in orders.margins(kind).items():
+            assert tuple(_MARGINS[kind][share]) == pytest.approx(margin, abs=0.002), (kind, share)
+        assert _CREDIBILITY[kind] == pytest.approx(orders.credibility(kind), abs=0.1)
+    assert orders.bursts() == pytest.approx((_USUAL_BURST, _LARGEST_BURST), abs=0.01)
 
 
-def test_the_burst_of_a_short_log_is_the_lower_quartile_of_public_ones():
-    assert pytest.approx(orders.short_burst(), abs=0.03) == _SHORT_BURST
+def test_the_spread_grows_with_time_as_serves_plans_far_ahead():
+    loss = orders.widens()
+    assert loss.idxmin() == _WIDENS
+    assert loss.max() > 1.02 * loss.min()
+
+
+def test_what_was_promised_came():
+    """On logs that the margins do not know: at most three points more of the windows, four weeks ahead."""
+    found = orders.promises()
+    near = found[(found["lead"] == 28) & (found["promised"] < 0.5)]
+    assert (near["came"] < near["promised"] + 0.03).all()
+    assert (near["time"] < near["promised"] + 0.03).all()
+    jobs = near[near["kind"] == "jobs"]
+    np.testing.assert_allclose(jobs["came"], jobs["promised"], atol=0.035)
+
+
+def test_a_forecast_from_bundled_windows_knows_nothing_of_later():
+    table = orders.bundled_windows()
+    rows = table[table["log"] == "kth"].reset_index(drop=True)
+    need = orders.need_at(rows, 100)
+    assert need.weekly[0] == rows["need"][100]
+    assert need.base == pytest.approx(rows["need"][66:101].max(), rel=0.1)
+    changed = rows.assign(need=rows["need"].where(rows.index <= 100, 1e9))
+    assert orders.need_at(changed, 100).quantile(0.95, 28) == need.quantile(0.95, 28)
 
 
 def test_a_ratio_compares_a_window_with_those_before_its_origin():
     days = np.arange(28, 140)
     table = pd.DataFrame({"log": "steady", "day": days, "need": 1.01**days, "mean": 1.01**days / 2})
-    found = orders.changes(table)
-    later = found[found["lead"] == 56]
+    later = orders.changes(table, (56,))
     # The window ends 84 days after the origin; the present need is a mean over a week, and the larger of two windows.
     np.testing.assert_allclose(later["ratio"].iloc[0], (84 + 3) * np.log(1.01), rtol=1e-6)
     np.testing.assert_allclose(later["burst"], np.log(2))

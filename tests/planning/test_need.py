@@ -401,7 +401,7 @@ def test_the_peak_of_a_flat_series_is_its_need(days):
     assert need.base == pytest.approx(64)
     assert need.last == 64
     assert set(need.weekly) == {64.0}
-    assert need.burst == pytest.approx(np.log(2) if days >= 56 else min(np.log(2), 0.3))
+    assert need.burst == pytest.approx(np.log(2) if days >= 56 else min(np.log(2), 0.42))
     assert need.kind == "series"
 
 
