@@ -136,3 +136,20 @@ def test_the_readme_gives_the_answer_of_the_notebook(path):
         number for number in numbers(QUOTED.sub(" ", answer)) if not is_printed(*number, numbers(printed(path)))
     ] == []
     assert [date for date in re.findall(r"\d{4}-\d\d-\d\d", answer) if date not in printed(path)] == []
+
+
+def test_the_sample_has_one_answer_wherever_it_is_asked():
+    from gpudemand.cli.report import SAMPLE
+
+    asked, required = [], set()
+    for name in ("00_quickstart", "07_capacity_plan"):
+        path = FOLDER / f"{name}.ipynb"
+        lines = [line for cell in cells(path, "code") for line in source(cell).splitlines()]
+        names, values = next(line for line in lines if line.startswith("INSTALLED, LEAD_TIME")).split(" = ")
+        asked.append(dict(zip(names.split(", "), ast.literal_eval(f"({values})"), strict=True)))
+        required.add(re.search(r"within 1 h .* this cluster requires ([\d,]+) GPUs", printed(path))[1])
+    of_command = {"INSTALLED": SAMPLE["installed"], "LEAD_TIME": SAMPLE["lead_time"], "WAIT": SAMPLE["wait"]}
+    assert [{key: each[key] for key in of_command} for each in asked] == [of_command, of_command]
+    assert len(required) == 1
+    for page in ("README.md", "docs/tutorial.md", "notebooks/README.md"):
+        assert required.copy().pop() in (FOLDER.parent / page).read_text(), page

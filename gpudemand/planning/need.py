@@ -312,17 +312,15 @@ class NeedForecast:
         own = self.own_ratios(days)
         if not own.size:
             return middle, below, above
-        # Posterior of a normal mean and variance, of which the others are the prior.
-        share, mean = self._credibility(own.size), float(own.mean())
-        known = share * own.var() + share * (1 - share) * (mean - middle) ** 2
+        n, share = _side_by_side(own.size), self._credibility(own.size)
+        variance = float(own.var()) * n / max(n - 1, 0.25)  # around the mean of these
         wider = 1 + (1 - share) / _CREDIBILITY[self.kind]
-        spread = [np.sqrt(wider * ((1 - share) * each**2 + known)) for each in (below, above)]
-        return (1 - share) * middle + share * mean, float(spread[0]), float(spread[1])
+        spread = [np.sqrt(wider * ((1 - share) * each**2 + share * variance)) for each in (below, above)]
+        return (1 - share) * middle + share * float(own.mean()), float(spread[0]), float(spread[1])
 
     def _credibility(self, n_ratios: int) -> float:
         """Weight of some weekly ratios of this log against those of others."""
-        # Windows that overlap tell less than their number: counted is how many lie side by side.
-        n = (n_ratios - 1) / 4 + 1
+        n = _side_by_side(n_ratios)
         return n / (n + _CREDIBILITY[self.kind])
 
     def quantile(self, share: float, days: float) -> float:
@@ -406,6 +404,11 @@ class NeedForecast:
         if added is self.window:
             return 0.0
         return max(fewest_gpus(added, target, policy, self.last) - self.last, 0.0)
+
+
+def _side_by_side(n_weekly: int) -> float:
+    """Windows that do not overlap, of some that end a week apart: they tell as much."""
+    return (n_weekly - 1) / 4 + 1
 
 
 def _joined(window: Window, work: pd.DataFrame, begin: pd.Timestamp) -> Window:

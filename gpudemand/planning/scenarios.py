@@ -232,7 +232,8 @@ class WhatIf:
     """Capacity plans under scenarios, from a forecast and the jobs of the weeks before it.
 
     A change acts on the jobs of those weeks; the ratio of GPU-hours after and before, by series, scales the forecast
-    and its intervals. The seasonal pattern and the relative uncertainty of demand stay the same.
+    and its intervals. The seasonal pattern and the relative uncertainty of demand stay the same. The mean is planned
+    for, at a target utilization; for the target that an order is for, see `Study.what_if`.
 
     Parameters
     ----------

@@ -45,7 +45,8 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
     """
     result = [text.basis(numbers), log_span(tables.get("log")), held_beyond(numbers, tables.get("log"))]
     result += [*text.times_without_use(numbers, tables), text.short_horizon(numbers)]
-    result += [text.earlier_plans(tables.get("order_backtest", pd.DataFrame())), text.waits_beside_idle(numbers)]
+    earlier = text.earlier_plans(tables.get("order_backtest", pd.DataFrame()), numbers["service_level"])
+    result += [earlier, text.waits_beside_idle(numbers)]
     if "gpu_type_plans" in tables:
         result.append(gpu_types_sentence(tables["gpu_type_plans"], numbers, tables.get("gpu_types")))
     if "cluster_plans" in tables:

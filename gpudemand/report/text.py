@@ -22,8 +22,6 @@ from gpudemand.usage.bins import bin_name
 _LARGE_WAPE = 0.5
 #: Deliveries and retirements that the answer names.
 _FEW_CHANGES = 4
-#: Share of the waiting time beside idle GPUs from which on the page says so.
-_MENTIONED = 0.05
 _INSTALLED = {
     "given": "as given",
     "pulled": "those of the nodes, as they were pulled",
@@ -96,19 +94,29 @@ def _crossing(numbers: dict[str, Any]) -> str:
     """The order, its date, and the risk without it."""
     what = "those held at once so far" if numbers["installed_from"] == "log" else "those installed"
     risk, (name, order) = numbers["risk_without_order"], first_order(numbers)
-    chance = "below 1%" if risk < 0.01 else format_share(risk)
+    chance = format_risk(risk)
     goal = "the target is missed" if numbers["basis"] == "wait" else "more is wanted"
     if order is None:
         return f"Order none: on {what}, {goal} with probability {chance}."
     if name is not None:
         return (
-            f"As one pool, {what} suffice with probability {format_share(1 - risk)}; by "
-            f"{numbers.get('pool', 'GPU type')}, {truncate(name)} runs short: {_order_by(numbers, order)}"
+            f"As one pool, {what} suffice, but for a risk of {chance}; each {numbers.get('pool', 'GPU type')} for "
+            f"itself, {truncate(name)} runs short. {_order_by(numbers, order, numbers.get('type_to_order'), name)}"
         )
     said = _order_by(numbers, order, numbers["to_order"])
     if not is_due(numbers, order):
-        return f"{said} Until it arrives, {what} suffice with probability {format_share(1 - risk)}."
+        later = format_date(pd.Timestamp(order) + parse_duration(lead_time(numbers)))
+        return f"From {later} on more are required. {said} Until then {what} suffice, but for a risk of {chance}."
     return f"{said} Without an order, {goal} then with probability {chance}."
+
+
+def format_risk(risk: float) -> str:
+    """Format a probability, of which less than a hundredth is not known.
+
+    >>> format_risk(0.0004), format_risk(0.034)
+    ('below 1%', '3%')
+    """
+    return "below 1%" if risk < 0.01 else format_share(risk)
 
 
 def lead_time(numbers: dict[str, Any]) -> str:
@@ -148,7 +156,7 @@ def waits_beside_idle(numbers: dict[str, Any]) -> str:
     'Of the time that jobs waited, 40% was beside as many idle GPUs as they wanted: ...'
     """
     share = numbers.get("waits_beside_idle")
-    if share is None or share < _MENTIONED:
+    if share is None or share < 0.01:
         return ""
     return (
         f"Of the time that jobs waited, {format_share(share)} was beside as many idle GPUs as they wanted: for limits, "
@@ -206,9 +214,9 @@ def prices(given: Prices, side: int) -> str:
     return "" if given is None else str(given[side])
 
 
-def _order_by(numbers: dict[str, Any], order: str | None, gpus: int | None = None) -> str:
+def _order_by(numbers: dict[str, Any], order: str | None, gpus: int | None = None, name: str | None = None) -> str:
     lead = lead_time(numbers)
-    what = format_number_of("GPU", gpus) if gpus else "it"
+    what = format_number_of("GPU" if name is None else f"{truncate(name)} GPU", gpus) if gpus else "it"
     if not is_due(numbers, order):
         return f"Order {what} by {format_date(order)}, with a lead time of {format_days(lead)}."
     there = pd.Timestamp(numbers["log_end"]) + parse_duration(lead)
@@ -235,17 +243,18 @@ def basis(numbers: dict[str, Any]) -> str:
     return (
         f"The requirement is what suffices with probability {level} for {binding_basis(numbers)}, in the four weeks "
         f"from {format_date(numbers['order_arrives'])} on: what the last eight weeks needed{how}, and how such needs "
-        f"have changed within as long, in this log and in others. They are expected between {low} and {high} (90%). "
+        f"have changed within as long, in this log and in others. They are expected between {low} and {high} (90%); a "
+        f"rule of one line, 1.15 times the need of the last eight weeks, says {format_count(numbers['rule'])}. "
         f"GPUs installed: {_INSTALLED[numbers['installed_from']]}."
     )
 
 
-def earlier_plans(table: pd.DataFrame) -> str:
+def earlier_plans(table: pd.DataFrame, service_level: float) -> str:
     """How plans at earlier times would have done, beside the rule of one line; empty without any.
 
     >>> table = pd.DataFrame({"plan": [120.0, 110.0], "need": [100.0, 115.0], "rule": [115.0, 115.0]})
-    >>> earlier_plans(table).split(";")[0]
-    'Of 2 plans at earlier times with this lead, 1 would have sufficed, with 1.08 times the GPUs needed'
+    >>> earlier_plans(table, 0.95).split(";")[0]
+    'Of 2 plans at earlier times with this lead, 1 would have sufficed (95% were promised), with 1.08 times the ...'
     """
     if table.empty:
         return ""
@@ -253,10 +262,17 @@ def earlier_plans(table: pd.DataFrame) -> str:
         (int((table[name] >= table["need"]).sum()), f"{(table[name] / table['need']).mean():.2f}")
         for name in ("plan", "rule")
     ]
-    return (
+    said = (
         f"Of {format_number_of('plan', len(table))} at earlier times with this lead, {parts[0][0]} would have "
-        f"sufficed, with {parts[0][1]} times the GPUs needed; 1.15 times the need of the last eight weeks, "
-        f"{parts[1][0]}, with {parts[1][1]} times."
+        f"sufficed ({format_level(service_level)} were promised), with {parts[0][1]} times the GPUs needed; 1.15 times "
+        f"the need of the last eight weeks, {parts[1][0]}, with {parts[1][1]} times."
+    )
+    if parts[0][0] >= len(table) / 2:
+        return said
+    growth = (1.15 * table["need"] / table["rule"]).median() - 1
+    return (
+        f"{said} They fell short as the need grew by {format_share(growth)} within that time, which they knew less of "
+        "than this one does. Where growth may go on, state it as a programme, or order for a higher service level."
     )
 
 
@@ -343,7 +359,7 @@ def caveats(
         _KINDS.get(numbers["data_kind"], "The kind of the data is not stated."),
         _backtest(numbers, windows),
         _undercoverage(numbers),
-        earlier_plans(tables.get("order_backtest", pd.DataFrame())),
+        earlier_plans(tables.get("order_backtest", pd.DataFrame()), numbers["service_level"]),
         model_accuracy(numbers),
         accuracy_warning(numbers),
         _rejected(log),

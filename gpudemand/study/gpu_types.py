@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -116,13 +117,15 @@ def first_shortfall(table: pd.DataFrame, date: str = "first_crossing") -> dict[s
 def gpu_type_numbers(types: GpuTypePlans | None) -> dict[str, object]:
     """Collect the headline numbers on types: the first one to be ordered as it runs short, and its dates.
 
-    Returns ``first_short_type``, ``type_first_crossing`` and ``type_order_by`` (in ISO form), and ``type_lead_time``;
-    None where not known.
+    Returns ``first_short_type``, ``type_first_crossing`` and ``type_order_by`` (in ISO form), ``type_lead_time`` and
+    ``type_to_order`` (GPUs); None where not known.
     """
     first = {} if types is None else first_shortfall(types.table, "order_by") or {}
     dates = {f"type_{name}": first[name].isoformat() if first else None for name in ("first_crossing", "order_by")}
     lead_time = f"{first['lead_time_days']:g}D" if first else None
-    return {"first_short_type": next(iter(first.values()), None), **dates, "type_lead_time": lead_time}
+    gpus = math.ceil(first["shortfall"]) if first else None
+    name = next(iter(first.values()), None)
+    return {"first_short_type": name, **dates, "type_lead_time": lead_time, "type_to_order": gpus}
 
 
 def _plans(

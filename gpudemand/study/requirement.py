@@ -221,6 +221,7 @@ def headline(
         "required_lo": low,
         "required_hi": high,
         "risk_without_order": need.risk(installed_later, arrival),
+        "rule": need.rule,
         "order_arrives": arrival.isoformat(),
         "stuck_jobs": need.forecast.stuck,
         "installed": requirement.installed,
@@ -370,25 +371,26 @@ def compare_orders(
 
     `need`: GPUs needed. `waits`: tells the waits on others. `log_end`: the day on which is decided. `settings`:
     ``prices`` of all types and ``installed`` are read. Returns ``order`` (GPUs beyond those that are installed when it
-    arrives), ``order_on`` and ``in_service`` (NaT for no order), and over the time until four weeks after the later
-    order is there, with demand beyond the forecast as in its last four weeks: ``risk`` (probability that the four weeks
-    after an order could arrive need more), ``share_in_time`` and ``mean_wait_h`` (of the jobs of that time, missing
-    without a target for waits), ``idle_share`` (expected idle GPU-hours over those there), ``unmet_share`` (expected
-    GPU-hours beyond the GPUs over those of demand), and ``cost`` (GPUs at the reserved price, demand beyond them at the
-    price on demand; missing without prices).
+    arrives), ``order_on`` and ``in_service`` (NaT for no order), ``risk`` (probability that the four weeks after an
+    order could arrive need more), and over the time from then until four weeks after the later order is there, with
+    demand beyond the forecast as in its last four weeks: ``share_in_time`` and ``mean_wait_h`` (of the jobs of that
+    time, missing without a target for waits), ``idle_share`` (expected idle GPU-hours over those there),
+    ``unmet_share`` (expected GPU-hours beyond the GPUs over those of demand), and ``cost`` (GPUs at the reserved price,
+    demand beyond them at the price on demand; missing without prices).
     """
     plan, gpus = requirement.plans[MEAN], requirement.to_order(log_end)
     dates = [log_end, log_end + _LATER] if gpus else []
     table = pd.DataFrame({"order": [0, *([gpus] * len(dates))], "order_on": pd.Series([pd.NaT, *dates])})
     table["in_service"] = table["order_on"] + plan.lead_time
-    hours = _bin_hours(plan.table["ds"], settings.freq)
-    bins, place = _continued(plan.table["ds"], hours[-1], table["in_service"].max() + _REVIEW)
+    hours, arrival = _bin_hours(plan.table["ds"], settings.freq), log_end + plan.lead_time
+    bins, place = _continued(plan.table["ds"], hours[-1], arrival + _LATER + _REVIEW)
+    # Before, nothing that is ordered is there.
+    after = (bins >= min(arrival, bins.iloc[-1])).to_numpy()
+    bins, place = bins[after].reset_index(drop=True), place[after]
     arrived = [(bins >= arrival).to_numpy() for arrival in table["in_service"]]
     there = requirement.installed_at(bins) + table["order"].to_numpy()[:, None] * np.array(arrived)
     outcomes = pd.DataFrame([_outcome(requirement, place, hours[place], gpus, settings) for gpus in there])
-    arrival = log_end + plan.lead_time
-    later = np.array([gpus[(bins >= min(arrival, bins.iloc[-1])).to_numpy()].min() for gpus in there])
-    table["risk"] = [need.risk(float(gpus), arrival) for gpus in later]
+    table["risk"] = [need.risk(float(gpus.min()), arrival) for gpus in there]
     return table.join(_met(need, waits, bins, there)).join(outcomes)
 
 
@@ -418,12 +420,12 @@ def _bin_hours(ds: pd.Series, freq: str) -> FloatArray:
 
 
 def _continued(ds: pd.Series, last_hours: float, until: pd.Timestamp) -> tuple[pd.Series, IntArray]:
-    """Bins of a plan, and then its last weeks time and again until a time (or no more); and the row of each."""
+    """Bins of a plan, and then its last weeks time and again until a time; and the row of each."""
     times = pd.DatetimeIndex(ds)
     span = times[-1] - times[0] + pd.Timedelta(hours=last_hours)
     cycle = min(_REVIEW, span // _WEEK * _WEEK) or span
     last = np.flatnonzero(times > times[-1] - cycle)
-    again = range(1, 1 + max(int(np.ceil((until - times[-1]) / cycle)), 0) if pd.notna(until) else 1)
+    again = range(1, 1 + max(int(np.ceil((until - times[-1]) / cycle)), 0))
     bins = times.append([times[last] + number * cycle for number in again])
     place = np.concatenate([np.arange(len(times)), *([last] * len(again))])
     there = (bins < until) | (np.arange(len(bins)) < len(times))

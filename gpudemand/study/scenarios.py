@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,11 +17,13 @@ from gpudemand.planning.programmes import PlannedWork, Programme
 from gpudemand.planning.scenarios import (
     Change,
     Growth,
+    JobCosts,
     MeasuredRunTimes,
     MoreUsers,
     MoveTo,
     NetworkCosts,
     RemoveGroup,
+    Scenario,
     data_sheet_speed,
 )
 from gpudemand.planning.training_run_time import OTHERS, run_time_ratios
@@ -68,13 +70,9 @@ def plan_scenarios(
     `segments`: segments of the users, if there are any. `step_costs`: predicts the ratio of run times of the jobs
     whose networks it knows, where the log shows none.
     """
-    forecast = requirement.forecast
-    jobs = source.workload(forecast["ds"].min() - pd.Timedelta(days=_DAYS))
-    skipped = Skipped()
-    costs = skipped.attempt("newer_gpus", lambda: _measured(source, jobs, step_costs))
-    what_ifs = {basis: _what_if(jobs, forecast, basis, requirement.installed, costs) for basis in requirement.plans}
+    skipped, what_ifs = Skipped(), _what_ifs(source, requirement, None)
     recent = what_ifs[MEAN].workload
-    rows = [_row(BASE, requirement, requirement)]
+    costs = skipped.attempt("newer_gpus", lambda: _measured(source, recent, step_costs))
     changes: dict[str, Callable[[], tuple[str, Change]]] = {
         "growth": _growth,
         "departure": partial(_departure, recent, source.unit),
@@ -82,23 +80,42 @@ def plan_scenarios(
     }
     if costs is not None:
         changes["newer_gpus"] = partial(_newer_gpus, recent, costs)
-    for key, make_change in changes.items():
-        scenario = skipped.attempt(key, make_change)
-        if scenario is not None:
-            name, change = scenario
-            changed = [w.changed_forecast(change).assign(unique_id=basis) for basis, w in what_ifs.items()]
-            forecasts = pd.concat(changed, ignore_index=True)
-            planned = plan_requirement(forecasts, requirement.installed, settings, requirement.hourly)
-            rows.append(_row(name, planned, requirement))
-    return Scenarios(with_date_dtype(pd.DataFrame(rows).astype({"scenario": STRING}), forecast["ds"]), skipped)
+    made = [skipped.attempt(key, make_change) for key, make_change in changes.items()]
+    return Scenarios(compare_scenarios(source, requirement, dict(filter(None, made)), settings, costs), skipped)
 
 
-def _what_if(
-    jobs: pd.DataFrame, forecast: pd.DataFrame, basis: str, installed: float, costs: MeasuredRunTimes | None
-) -> WhatIf:
-    series = of_basis(forecast, basis).assign(unique_id="total")
+def compare_scenarios(
+    source: Source,
+    requirement: Requirement,
+    scenarios: Mapping[str, Scenario],
+    settings: Settings,
+    costs: JobCosts | None = None,
+) -> pd.DataFrame:
+    """Plan for scenarios, by name; returns `Scenarios.table`."""
+    what_ifs, rows = _what_ifs(source, requirement, costs), [_row(BASE, requirement, requirement)]
+    for name, scenario in scenarios.items():
+        changed = [w.changed_forecast(scenario).assign(unique_id=basis) for basis, w in what_ifs.items()]
+        forecasts = pd.concat(changed, ignore_index=True)
+        planned = plan_requirement(forecasts, requirement.installed, settings, requirement.hourly)
+        rows.append(_row(name, planned, requirement))
+    return with_date_dtype(pd.DataFrame(rows).astype({"scenario": STRING}), requirement.forecast["ds"])
+
+
+def _what_ifs(source: Source, requirement: Requirement, costs: JobCosts | None) -> dict[str, WhatIf]:
+    """What scales each basis of the requirement: a need scales with the work."""
+    forecast = requirement.forecast
+    jobs = source.workload(forecast["ds"].min() - pd.Timedelta(days=_DAYS))
     try:
-        return WhatIf(jobs, series, installed=installed, costs=costs, days=_DAYS)
+        return {
+            basis: WhatIf(
+                jobs,
+                of_basis(forecast, basis).assign(unique_id="total"),
+                installed=requirement.installed,
+                costs=costs,
+                days=_DAYS,
+            )
+            for basis in requirement.plans
+        }
     except InputError as error:
         raise InputError(
             f"no job submitted in the {_DAYS} days before the forecast held a GPU, so there are no jobs to change."

@@ -16,7 +16,7 @@ import pandas as pd
 from gpudemand._validation import InputError, Skipped, as_pandas
 from gpudemand.forecast.forecaster import as_forecaster
 from gpudemand.planning.programmes import PlannedWork, Programme, check_planned
-from gpudemand.planning.scenarios import NetworkCosts
+from gpudemand.planning.scenarios import JobCosts, NetworkCosts, Scenario
 from gpudemand.planning.wait_plan import WaitPlan
 from gpudemand.study.gpu_types import GpuTypePlans, check_pools, gpu_type_numbers, plan_gpu_types
 from gpudemand.study.parts import Parts, UserSegments, forecast_parts, segment_users, with_programmes
@@ -32,7 +32,7 @@ from gpudemand.study.requirement import (
     risk_numbers,
     risk_table,
 )
-from gpudemand.study.scenarios import Scenarios, calibrated, log_ratios, plan_scenarios
+from gpudemand.study.scenarios import Scenarios, calibrated, compare_scenarios, log_ratios, plan_scenarios
 from gpudemand.study.selection import Candidates, SelectedForecast, event_table, known_events, select_and_forecast
 from gpudemand.study.settings import Aliases, Clusters, Installed, LeadTime, Prices, Settings
 from gpudemand.study.source import source_of
@@ -253,7 +253,7 @@ class Study:
     @cached_property
     def wait_tables(self) -> Waits:
         """Waits as they were."""
-        return compute_waits(self.source.jobs, self.usage_tables, self.settings)
+        return compute_waits(self.source, self.usage_tables, self.settings)
 
     @property
     def waits(self) -> pd.DataFrame:
@@ -467,6 +467,33 @@ class Study:
     def scenarios(self) -> pd.DataFrame:
         """GPUs required with more growth, fewer or more users."""
         return self.scenario_plans.table.copy()
+
+    def what_if(self, scenarios: Mapping[str, Scenario], *, costs: JobCosts | None = None) -> pd.DataFrame:
+        """GPUs required if the work changes, for the target that the order is for: the need scales with the work.
+
+        Parameters
+        ----------
+        scenarios : mapping of str to scenario
+            Name -> a change, such as `gpudemand.planning.Growth`, or several.
+        costs : object, optional
+            As for `WhatIf`.
+
+        Returns
+        -------
+        DataFrame
+            The base case, then a row a scenario: ``scenario``, ``required``, ``change_from_base``, ``shortfall``,
+            ``first_crossing``, ``order_by``, ``share_over``.
+
+        Examples
+        --------
+        >>> from gpudemand.datasets import make_cluster
+        >>> from gpudemand.planning import Growth
+        >>> jobs, _ = make_cluster(n_users=5, n_days=40, random_state=0)
+        >>> found = Study(jobs, lead_time="7D").what_if({"doubled": Growth(2.0)}).set_index("scenario")["required"]
+        >>> print(round(found["doubled"] / found["base case"], 1))
+        2.0
+        """
+        return compare_scenarios(self.source, self.requirement, scenarios, self.settings, costs)
 
     @result
     def headline(self) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -43,12 +43,13 @@ class Waits:
     beside_idle: float = float("nan")
 
 
-def compute_waits(jobs: pd.DataFrame, usage: UsageTables, settings: Settings) -> Waits:
+def compute_waits(source: Source, usage: UsageTables, settings: Settings) -> Waits:
     """Sum up the waits until the end of the period.
 
-    `jobs`: canonical job table. `usage`: ``total`` is read, and ``max_held``, where no number is installed. `settings`:
-    ``tz`` and ``installed`` are read.
+    `usage`: ``total`` is read, and ``max_held``, where no number is installed. `settings`: ``tz`` and ``installed`` are
+    read.
     """
+    jobs = source.jobs
     _check_tells_waits(jobs)
     attrs = jobs.attrs
     jobs = jobs[jobs["submit"] <= period_end(usage.total)].reset_index(drop=True)
@@ -58,8 +59,18 @@ def compute_waits(jobs: pd.DataFrame, usage: UsageTables, settings: Settings) ->
     hours = (table[list(_SECONDS)] / SECONDS_PER_HOUR).rename(columns=lambda name: name.replace("_s", "_h"))
     others = table.drop(columns=["jobs", *_SECONDS])
     table = pd.concat([table[["jobs"]], hours, others], axis=1).rename_axis("size").reset_index()
-    given = settings.total_installed
-    return Waits(by_size, table, share_beside_idle(jobs, given if isinstance(given, float) else usage.max_held))
+    return Waits(by_size, table, share_beside_idle(jobs, _in_service(source, usage, settings)))
+
+
+def _in_service(source: Source, usage: UsageTables, settings: Settings) -> float | dict[str, float]:
+    """GPUs installed, as far as one number tells them, or by type, where jobs name several, else the most held."""
+    given, held = settings.installed, {}
+    if len(source.names("gpu_type")) > 1:
+        held = {str(name): float(most) for name, most in source.most_held("gpu_type").items()}
+    if isinstance(given, Mapping) and settings.pool == "gpu_type":
+        held |= {name: float(count) for name, count in given.items() if not isinstance(count, pd.Series)}
+    total = settings.total_installed
+    return held or (usage.max_held if total is None or isinstance(total, pd.Series) else total)
 
 
 def _check_tells_waits(jobs: pd.DataFrame) -> None:
@@ -136,6 +147,11 @@ class Need:
         if self.target is None:
             return _most_held(self.work, begin)
         return self.forecast.extra_gpus(self.work, begin, self.target)
+
+    @property
+    def rule(self) -> int:
+        """GPUs by a rule of one line: 1.15 times the larger need of the last two windows of the log."""
+        return int(np.ceil(self.forecast.rule / self.availability))
 
     def backtest(self, share: float) -> pd.DataFrame:
         """Plans at earlier times with the same lead; see `NeedForecast.backtest`."""

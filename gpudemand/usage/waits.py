@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -153,21 +153,34 @@ def _sizes(gpus: pd.Series) -> pd.Series:
 _MOST_SIZES = 64
 
 
-def share_beside_idle(jobs: pd.DataFrame, installed: float) -> float:
+def share_beside_idle(jobs: pd.DataFrame, installed: float | Mapping[str, float]) -> float:
     """Share of the time that jobs waited while as many GPUs as they wanted were idle; NaN where none waited.
 
     They waited for limits, dependencies, or the scheduler, not for GPUs: more of these do not shorten it.
 
-    `jobs`: canonical job table. `installed`: GPUs in service.
+    `jobs`: canonical job table. `installed`: GPUs in service, or by ``gpu_type``, whose jobs then take no others.
 
     >>> time = pd.Timestamp("2026-03-01", tz="UTC") + pd.to_timedelta([0, 1, 1, 3, 3], unit="h")
     >>> log = pd.DataFrame({"submit": time[[0, 1, 2]], "start": time[[0, 3, 4]], "gpus": [6.0, 2.0, 8.0]})
-    >>> share_beside_idle(log.assign(end=time[3] + pd.Timedelta("2h"), status="completed"), 8)
+    >>> log = log.assign(end=time[3] + pd.Timedelta("2h"), status="completed")
+    >>> share_beside_idle(log, 8)
     0.5
+    >>> share_beside_idle(log.assign(gpu_type=["A100", "H100", "A100"]), {"A100": 8, "H100": 1})
+    0.0
     """
     log = jobs[(jobs["gpus"] > 0) & jobs["submit"].notna() & jobs["start"].notna() & ~gave_up(jobs)]
     if log.empty or not (log["start"] > log["submit"]).any():
         return float("nan")
+    if isinstance(installed, Mapping):
+        pools = [(log[log["gpu_type"].eq(name).fillna(False)], count) for name, count in installed.items()]
+    else:
+        pools = [(log, installed)]
+    idle, waited = np.sum([_beside_idle(of_pool, count) for of_pool, count in pools if len(of_pool)], axis=0)
+    return float(idle / waited) if waited else float("nan")
+
+
+def _beside_idle(log: pd.DataFrame, installed: float) -> tuple[float, float]:
+    """Seconds that jobs waited beside as many idle GPUs as they wanted, and all that they waited."""
     origin = log["submit"].min()
     submit, start, end = (seconds_since(log[name], origin) for name in ("submit", "start", "end"))
     gpus, end = log["gpus"].to_numpy(dtype=float), np.where(np.isnan(end), np.nanmax(np.append(end, start)), end)
@@ -181,4 +194,4 @@ def share_beside_idle(jobs: pd.DataFrame, installed: float) -> float:
         mine = sizes == size
         known = np.append(0.0, np.cumsum(widths * (free >= size - 1e-9)))
         idle += float((np.interp(start[mine], edges, known) - np.interp(submit[mine], edges, known)).sum())
-    return idle / float((start - submit).sum())
+    return idle, float((start - submit).sum())

@@ -53,6 +53,7 @@ WAITS = pd.DataFrame({"median_wait_h": [0.0], "p95_wait_h": 1.0, "share_over_1h"
 NUMBERS |= {f"required_p{p}": 1000 + p for p in (50, 90, 95, 99)} | {"share_over": 0.02}
 NUMBERS |= {"peak_bin": "2026-07-20T00:00:00+00:00", "peak_bin_median": 800.0}
 NUMBERS |= {"required_lo": 900, "required_hi": 1004, "risk_without_order": 0.2, "availability": 1.0, "stuck_jobs": 0}
+NUMBERS |= {"rule": 980}
 NUMBERS |= {"order_arrives": "2026-09-30T00:00:00+00:00", "waits_beside_idle": None}
 NUMBERS |= {"wait": "1h", "wait_share": 0.9, "peak_bin_lo_95": 700.0, "peak_bin_hi_95": 1004.0}
 
@@ -85,7 +86,7 @@ def test_what_leaves_and_arrives_is_named_with_the_order():
     steps = [("2026-07-10T00:00:00+00:00", -40.0, None), ("2026-07-20T00:00:00+00:00", 1.0, "H100")]
     later = [dict(zip(("on", "gpus", "name"), step, strict=True)) for step in steps]
     said = sentences.dates(changed(installed_changes=later, order_by="2026-07-05T00:00:00+00:00"))
-    assert said.startswith("40 GPUs leave on 10 Jul 2026, 1 H100 GPU arrives on 20 Jul 2026. Order 39 GPUs by 5 Jul")
+    assert said.startswith("40 GPUs leave on 10 Jul 2026, 1 H100 GPU arrives on 20 Jul 2026. From 3 Oct 2026 on more")
     assert "Order 39 GPUs now" in sentences.dates(changed(installed_changes=later))
     assert "and 6 changes later. " in sentences.dates(changed(installed_changes=5 * later))
 
@@ -97,7 +98,9 @@ def test_what_contradicts_the_log_stands_first_and_then_how_earlier_plans_did():
         "The log spans 20 days, from 12 Jun 2026 to 2 Jul 2026. Of 3 jobs it does not tell the start"
     )
     assert said[2].startswith("Up to 2,000 GPUs were held at once in the log, more than the 965 installed")
-    assert said[3].startswith("Of 2 plans at earlier times with this lead, 1 would have sufficed, with 1.08 times")
+    assert said[3].startswith(
+        "Of 2 plans at earlier times with this lead, 1 would have sufficed (95% were promised), with 1.08 times"
+    )
     assert not any(text.startswith("Up to") for text in summarize(NUMBERS, tables, "segment"))
 
 
@@ -121,7 +124,9 @@ def test_order_date_is_past_future_or_never():
     said = sentences.dates(NUMBERS)
     assert said.startswith("Order 39 GPUs now: what is ordered as the log ends is there on 30 Sep 2026 (90 days). ")
     assert said.endswith("Without an order, the target is missed then with probability 20%.")
-    assert "Order 39 GPUs by 5 Jul 2026, with" in sentences.dates(changed(order_by="2026-07-05T00:00:00+00:00"))
+    later = sentences.dates(changed(order_by="2026-07-05T00:00:00+00:00"))
+    assert later.startswith("From 3 Oct 2026 on more are required. Order 39 GPUs by 5 Jul 2026, with a lead time of 90")
+    assert later.endswith("Until then those held at once so far suffice, but for a risk of 20%.")
     never = changed(first_crossing=None, order_by=None, risk_without_order=0.001)
     assert sentences.dates(never).endswith("the target is missed with probability below 1%.")
     assert "more is wanted with probability" in sentences.dates({**never, "basis": "peak"})
@@ -160,20 +165,37 @@ def test_the_summary_says_that_the_forecast_ends_before_an_order_arrives():
 def test_the_basis_names_target_range_and_where_the_number_installed_is_from():
     said = sentences.basis(NUMBERS)
     assert "with probability 95% for the target that 90% of the jobs start within 1 h" in said
-    assert "between 900 and 1,004 (90%)" in said
+    assert (
+        "between 900 and 1,004 (90%); a rule of one line, 1.15 times the need of the last eight weeks, says 980" in said
+    )
     assert said.endswith("GPUs installed: not given; what was held at once, on at least three days, is taken for it.")
     assert "the most GPUs held at once in four weeks" in sentences.basis(changed(basis="peak"))
 
 
+def test_a_plan_by_type_says_how_many_of_it_to_order():
+    by_type = {"first_short_type": "H100", "type_order_by": "2026-04-10T00:00:00+00:00", "type_lead_time": "30D"}
+    said = sentences.dates(changed(order_by=None, to_order=0, risk_without_order=0.004, type_to_order=10, **by_type))
+    assert said.startswith("As one pool, those held at once so far suffice, but for a risk of below 1%; each GPU type")
+    assert "H100 runs short. Order 10 H100 GPUs now: what is ordered as the log ends is there on 1 Aug 2026" in said
+
+
+def test_where_most_earlier_plans_fell_short_the_page_says_why_and_what_to_do():
+    short = pd.DataFrame({"plan": [900.0, 1000.0, 1200.0], "need": [1000.0, 1150.0, 1100.0], "rule": 920.0})
+    said = sentences.earlier_plans(short, 0.95)
+    assert "1 would have sufficed (95% were promised)" in said
+    assert "They fell short as the need grew by 38% within that time" in said
+    assert "fell short" not in sentences.earlier_plans(PLANS, 0.95)
+
+
 def test_waits_that_no_gpu_shortens_are_told_apart():
-    assert sentences.waits_beside_idle(NUMBERS) == sentences.waits_beside_idle({"waits_beside_idle": 0.01}) == ""
+    assert sentences.waits_beside_idle(NUMBERS) == sentences.waits_beside_idle({"waits_beside_idle": 0.004}) == ""
     text = " ".join(summarize(changed(waits_beside_idle=0.4), TABLES | {"waits": WAITS}, "segment"))
     assert "40% was beside as many idle GPUs" in text
 
 
 def test_caveats_state_plan_backtest_and_undercoverage():
     text = " ".join(caveats(NUMBERS, BacktestWindows(4, 2), TABLES, Skipped()))
-    assert "1 would have sufficed, with 1.08 times the GPUs needed" in text
+    assert "1 would have sufficed (95% were promised), with 1.08 times the GPUs needed" in text
     assert "too narrow" not in text
     assert "too narrow: the 95% interval contained 81%" in " ".join(
         caveats(changed(coverage_95=0.81), BacktestWindows(4, 2), TABLES, Skipped())
