@@ -100,13 +100,13 @@ def _crossing(numbers: dict[str, Any]) -> str:
         return f"Order none: on {what}, {goal} with probability {chance}."
     if name is not None:
         return (
-            f"As one pool, {what} suffice, but for a risk of {chance}; each {numbers.get('pool', 'GPU type')} for "
+            f"As one pool, {what} suffice (risk {chance}); each {numbers.get('pool', 'GPU type')} for "
             f"itself, {truncate(name)} runs short. {_order_by(numbers, order, numbers.get('type_to_order'), name)}"
         )
     said = _order_by(numbers, order, numbers["to_order"])
     if not is_due(numbers, order):
         later = format_date(pd.Timestamp(order) + parse_duration(lead_time(numbers)))
-        return f"From {later} on more are required. {said} Until then {what} suffice, but for a risk of {chance}."
+        return f"From {later} on more are required. {said} Until then {what} suffice (risk {chance})."
     return f"{said} Without an order, {goal} then with probability {chance}."
 
 

@@ -108,8 +108,10 @@ def test_shortfall_is_by_type_where_installed_is(log, selected):
         **gpu_type_numbers(types),
     }
     said = dates(numbers)
-    assert said.startswith("As one pool, those installed suffice with probability 90%; by GPU type, H100 runs short: ")
-    assert "Order it now" in said
+    assert said.startswith(
+        "As one pool, those installed suffice (risk 10%); each GPU type for itself, H100 runs short. "
+    )
+    assert f"Order {h100 - 5} H100 GPUs now" in said
     assert dates({**numbers, **gpu_type_numbers(None)}).startswith("Order none")
 
 

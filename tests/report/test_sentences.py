@@ -126,7 +126,7 @@ def test_order_date_is_past_future_or_never():
     assert said.endswith("Without an order, the target is missed then with probability 20%.")
     later = sentences.dates(changed(order_by="2026-07-05T00:00:00+00:00"))
     assert later.startswith("From 3 Oct 2026 on more are required. Order 39 GPUs by 5 Jul 2026, with a lead time of 90")
-    assert later.endswith("Until then those held at once so far suffice, but for a risk of 20%.")
+    assert later.endswith("Until then those held at once so far suffice (risk 20%).")
     never = changed(first_crossing=None, order_by=None, risk_without_order=0.001)
     assert sentences.dates(never).endswith("the target is missed with probability below 1%.")
     assert "more is wanted with probability" in sentences.dates({**never, "basis": "peak"})
@@ -175,7 +175,7 @@ def test_the_basis_names_target_range_and_where_the_number_installed_is_from():
 def test_a_plan_by_type_says_how_many_of_it_to_order():
     by_type = {"first_short_type": "H100", "type_order_by": "2026-04-10T00:00:00+00:00", "type_lead_time": "30D"}
     said = sentences.dates(changed(order_by=None, to_order=0, risk_without_order=0.004, type_to_order=10, **by_type))
-    assert said.startswith("As one pool, those held at once so far suffice, but for a risk of below 1%; each GPU type")
+    assert said.startswith("As one pool, those held at once so far suffice (risk below 1%); each GPU type")
     assert "H100 runs short. Order 10 H100 GPUs now: what is ordered as the log ends is there on 1 Aug 2026" in said
 
 
