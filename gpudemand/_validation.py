@@ -25,7 +25,7 @@ class RejectedRowsWarning(UserWarning):
 
 
 class UnlikelyJobsWarning(UserWarning):
-    """Jobs of a log are likely entered wrong; the message names one, and says what to do."""
+    """A log does not add up: jobs that are likely entered wrong, or names that are not understood; what to do."""
 
 
 class UnlikelyUsageWarning(UserWarning):

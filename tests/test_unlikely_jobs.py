@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import gpudemand as gd
+from gpudemand.jobs.plausibility import unlikely_jobs
 from gpudemand.jobs.table import check_jobs
 from gpudemand.study.settings import Settings
-from gpudemand.study.source import unlikely_jobs
 from tests.jobs.test_real_logs import ANY_START, ATLAS, DLRM, GENAI, KTH, PAI, PHILLY, VENUS, VENUS_START
 from tests.report.conftest import make_log, quick_module, selected_once, undrawn  # noqa: F401
 
@@ -26,7 +26,7 @@ def changed(rows=slice(7, 7), log=LOG, **columns):
 
 
 def sentences(jobs, **settings):
-    return unlikely_jobs(jobs, Settings(**settings))
+    return unlikely_jobs(jobs, Settings(**settings).total_installed)
 
 
 @pytest.mark.parametrize("date", DATES)

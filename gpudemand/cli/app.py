@@ -27,11 +27,19 @@ app = typer.Typer(
 JobLog = Annotated[Path, typer.Argument(help="Job log.", show_default=False)]
 
 
-def _read(log: Path, format: str, tz: str | None, origin: str | None, no_limits: bool) -> pd.DataFrame:  # noqa: A002
+def _read(
+    log: Path,
+    format: str,  # noqa: A002
+    tz: str | None,
+    origin: str | None,
+    no_limits: bool,
+    shares: list[str] | None,
+) -> pd.DataFrame:
     from gpudemand.jobs import read_jobs
     from gpudemand.jobs.files import LIMITS
 
-    return read_jobs(log, format=format, tz=tz, origin=origin, limits=None if no_limits else LIMITS)
+    given: dict[str, Any] = {"tz": tz, "origin": origin, "gpu_share": options.parse_shares(shares)}
+    return read_jobs(log, format=format, limits=None if no_limits else LIMITS, **given)
 
 
 def _show_version(show: bool) -> None:
@@ -62,6 +70,7 @@ def convert(
     tz: options.Zone = None,
     origin: options.Origin = None,
     out: Annotated[Path, typer.Option(help="File to write: .parquet or .csv.")] = Path("jobs.parquet"),
+    gpu_share: options.GpuShare = None,
     no_limits: options.NoLimits = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -75,7 +84,7 @@ def convert(
     _check_suffix(out)
     with steps(quiet=quiet) as begin:
         begin("Reading the log")
-        jobs = _read(log, format, tz, origin, no_limits)
+        jobs = _read(log, format, tz, origin, no_limits, gpu_share)
         begin(f"Writing {len(jobs):,} jobs")
         write_jobs(jobs, out)
     typer.echo(out)
@@ -94,6 +103,7 @@ def usage(
     value: Annotated[str, typer.Option(help="gpu_hours, gpus (for reports), gpus_peak, wanted or jobs.")] = "gpu_hours",
     until: options.Until = None,
     out: Annotated[Path, typer.Option(help="File to write: .csv or .parquet.")] = Path("usage.csv"),
+    gpu_share: options.GpuShare = None,
     no_limits: options.NoLimits = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -114,7 +124,7 @@ def usage(
         begin("Reading the log")
         # DuckDB queries a canonical Parquet file in place, whatever its size.
         in_place = format == "canonical" and (log.suffix == ".parquet" or is_store(log))
-        source = log if in_place else _read(log, format, tz, origin, no_limits)
+        source = log if in_place else _read(log, format, tz, origin, no_limits, gpu_share)
         begin("Computing usage")
         series = usage_series(source, by=by, freq=freq, value=value, until=until, tz=tz)
         begin(f"Writing {len(series):,} rows")

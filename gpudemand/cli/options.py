@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, fields
+from fractions import Fraction
 from typing import Annotated, Any, ParamSpec
 
 import typer
@@ -37,6 +38,10 @@ Experts = Annotated[str | None, typer.Option(help="Large models: loop over the e
 
 Format = Annotated[str, typer.Option(help="Format of the log; see `gpudemand formats`.")]
 Origin = Annotated[str | None, typer.Option(help="Time zero of a log whose times are in seconds.")]
+GpuShare = Annotated[
+    list[str] | None,
+    typer.Option("--gpu-share", metavar="NAME=SHARE", help="What a device of a type counts: a100l.1=1/8. Repeatable."),
+]
 NoLimits = Annotated[bool, typer.Option("--no-limits", help="Read a log of any size.")]
 
 _OPTIONS = {each.name: each for each in fields(Settings)}
@@ -79,6 +84,26 @@ def takes_study_options(command: Callable[..., None]) -> Callable[..., None]:
     all_of_them = [*parameters[:place], *typed, *parameters[place:]]
     command.__signature__ = own.replace(parameters=all_of_them)  # type: ignore[attr-defined]
     return command
+
+
+def parse_shares(given: Sequence[str] | None) -> dict[str, float]:
+    """Shares of a GPU by name, from ``name=share``.
+
+    >>> parse_shares(["a100l.1=1/8", "dcu=1"])
+    {'a100l.1': 0.125, 'dcu': 1.0}
+    """
+    from gpudemand._validation import InputError
+
+    shares = {}
+    for text in given or ():
+        name, _, share = text.rpartition("=")
+        try:
+            shares[name] = float(Fraction(share))
+        except (ValueError, ZeroDivisionError):
+            name = ""
+        if not name or not 0 <= shares[name] <= 1000:
+            raise InputError(f"--gpu-share {text!r} is not a type and what one of it counts; write a100l.1=1/8.")
+    return shares
 
 
 P = ParamSpec("P")
@@ -129,10 +154,11 @@ def print_message(message: object) -> None:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    from gpudemand._validation import RejectedRowsWarning
+    from gpudemand._validation import RejectedRowsWarning, UnlikelyJobsWarning
 
     with warnings.catch_warnings():
-        warnings.simplefilter("always", RejectedRowsWarning)
+        for kind in (RejectedRowsWarning, UnlikelyJobsWarning):
+            warnings.simplefilter("always", kind)
         warnings.showwarning = lambda message, *_: print_message(message)
         yield
 

@@ -14,11 +14,13 @@ from gpudemand.cli.options import (
     Dask,
     Debug,
     Format,
+    GpuShare,
     NoLimits,
     Origin,
     Quiet,
     Zone,
     one_line,
+    parse_shares,
     print_message,
     steps,
     takes_study_options,
@@ -62,6 +64,7 @@ def report(
     check: Annotated[
         bool, typer.Option("--check", help="Exit with status 3 if GPUs must be ordered now, for cron and CI.")
     ] = False,
+    gpu_share: GpuShare = None,
     no_limits: NoLimits = False,
     dask: Dask = None,
     quiet: Quiet = False,
@@ -173,6 +176,7 @@ def _read(asked: Mapping[str, Any]) -> pd.DataFrame:
 
     log, limits = asked["log"], None if asked["no_limits"] else LIMITS
     options = {"tz": asked["tz"], "origin": asked["origin"], "limits": limits}
+    options["gpu_share"] = parse_shares(asked["gpu_share"])
     return sample_log() if log is None else read_log(log, asked["format"], **options)
 
 

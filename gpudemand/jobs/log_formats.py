@@ -1,8 +1,7 @@
-"""Logs of public traces, Kubernetes and cloud bills."""
+"""Logs of public traces and of Kubernetes."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -31,7 +30,6 @@ from gpudemand.jobs.files import (
 from gpudemand.jobs.schema import COLUMNS
 from gpudemand.jobs.table import warn_rejections
 from gpudemand.jobs.times import TimeParser
-from gpudemand.units import SECONDS_PER_HOUR
 
 _PHILLY = ("job_id", "user", "vc", "state", "submit_time", "start_time", "end_time", "gpu_num")
 _PAI_JOB = ["job_name", "inst_id", "user", "status", "start_time", "end_time"]
@@ -365,52 +363,3 @@ def _long(table: TextTable) -> TextTable:
     lines = long["_line"].to_numpy()
     bad = {**table.bad, **dict.fromkeys(np.setdiff1d(table.lines, lines).tolist(), "without any value")}
     return TextTable(pa.table(columns, schema=_SAMPLES), lines, table.source, bad)
-
-
-FOCUS_COLUMNS = ("ChargePeriodStart", "ChargePeriodEnd", "ConsumedQuantity", "ConsumedUnit")
-
-
-def focus(log: LogColumns) -> pd.DataFrame:
-    """Charges as jobs that hold GPUs through their charge period.
-
-    The number of GPUs is the hours consumed over the hours of the period, times the GPUs of the resource if a column
-    ``x_GPUs`` (or ``x_GpuCount``, ``GPUs``) gives them; without it every hour counts as one GPU-hour, so the bill
-    should then hold GPU resources only. The user is the tag ``user``, ``owner`` or ``team`` (the first present, in any
-    case) and else the sub-account, which is also the group. Charges other than usage (taxes, purchases, credits),
-    unused commitments and usage not measured in hours are excluded and counted. ``effective_cost`` is in the currency
-    of the bill.
-    """
-    category, unit = log.text("ChargeCategory"), log.text("ConsumedUnit")
-    log.exclude(category.notna() & (category != "Usage"), "charge that is no usage")
-    for name in ("CommitmentDiscountStatus", "CapacityReservationStatus"):
-        log.exclude(log.text(name) == "Unused", "unused commitment")
-    log.exclude(
-        unit.notna() & ~unit.str.lower().isin(["hour", "hours", "hrs", "hr", "h"]), "usage not measured in hours"
-    )
-    log.reject(unit.isna(), "without ConsumedUnit")
-    account = log.text("SubAccountName").fillna(log.text("SubAccountId"))
-    start, end = (log.time(name, required=True) for name in FOCUS_COLUMNS[:2])
-    hours = (end - start).dt.total_seconds() / SECONDS_PER_HOUR
-    log.reject(hours == 0, "empty charge period")
-    gpus_per_resource = log.number(log.first_present("x_GPUs", "x_GpuCount", "GPUs")).fillna(1.0)
-    return pd.DataFrame(
-        {
-            "user": map_unique(log.text("Tags"), _owner).fillna(account),
-            "group": account,
-            "submit": start,
-            "start": start,
-            "end": end,
-            "gpus": log.number("ConsumedQuantity", required=True) / hours.where(hours > 0, 1.0) * gpus_per_resource,
-            "effective_cost": log.number("EffectiveCost"),
-            **log.texts(cluster="RegionId", resource_id="ResourceId", sku_id="SkuId"),
-        }
-    )
-
-
-def _owner(tags: str) -> str | None:
-    """Value of the first tag that names an owner, from tags written as JSON."""
-    try:
-        pairs = {str(key).lower(): value for key, value in dict(json.loads(tags)).items()}
-    except (ValueError, TypeError, RecursionError):
-        return None
-    return next((str(pairs[key]) for key in ("user", "owner", "team") if pairs.get(key)), None)

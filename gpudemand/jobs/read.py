@@ -14,9 +14,10 @@ import pyarrow as pa
 from gpudemand._array import STRING
 from gpudemand._files import replace_file
 from gpudemand._validation import InputError, check_choice
-from gpudemand.jobs import log_formats, slurm, swf
+from gpudemand.jobs import billing, log_formats, slurm, swf
 from gpudemand.jobs.columns import LogColumns
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, TextTable, as_file, check_header, existing_path, read_table
+from gpudemand.jobs.plausibility import doubts, plausible, warn_doubts
 from gpudemand.jobs.schema import COLUMNS, KINDS, OTHER_KEYS
 from gpudemand.jobs.table import as_jobs, check_jobs, rejections, saved_attrs, superseded, warn_rejections
 from gpudemand.jobs.times import TimeParser
@@ -61,9 +62,7 @@ FORMATS: dict[str, Format] = {
         hint=" It is the local zone of the cluster; SLURM_TIME_FORMAT=%s prints epoch seconds instead.",
     ),
     "swf": Format("Standard Workload Format 2.2", swf.swf, (), swf.open_swf),
-    "focus": Format(
-        "FOCUS billing 1.0 to 1.2, CSV or Parquet", log_formats.focus, log_formats.FOCUS_COLUMNS, kind="measured"
-    ),
+    "focus": Format("FOCUS billing 1.0 to 1.3, CSV or Parquet", billing.focus, billing.FOCUS_COLUMNS, kind="measured"),
     "helios": Format(
         "Helios 2020 (SenseTime): cluster_log.csv",
         log_formats.helios,
@@ -164,6 +163,7 @@ def read_jobs(
     kind: str | None = None,
     limits: Limits | None = LIMITS,
     shards_per_gpu: float | Mapping[str, float] | None = None,
+    gpu_share: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     r"""Read a job log of any known format into the canonical table.
 
@@ -194,13 +194,18 @@ def read_jobs(
     shards_per_gpu : float or mapping of str to float, optional
         For Slurm: how many ``gres/shard`` make one GPU, which no dump tells (``sinfo -o %G`` does); by the name of the
         node where nodes differ. Without it, jobs on shards are left out and counted.
+    gpu_share : mapping of str to float, optional
+        What one device of a type counts, as a share of a GPU, by the name that the log has for it:
+        ``{"a100l.1": 1 / 8, "dcu": 1}``. Slices that are named by their profile (``1g.10gb``) need none.
 
     Returns
     -------
     DataFrame
         Columns of `gpudemand.jobs.schema.COLUMNS`, then those that only this format has. Times are UTC. A log without
-        job ids gets the line numbers as ids. ``attrs`` holds ``kind``, ``source`` and ``rejected``; of a
-        store also ``installed_by_cluster``, if Slurm told it: cluster -> type -> time -> GPUs from then on.
+        job ids gets the line numbers as ids. ``attrs`` holds ``kind``, ``source`` and ``rejected``;
+        ``doubts``, sentences on what in the log cannot be right or is not understood, and ``complete_from`` and
+        ``complete_until`` where it is complete for a part only, to which `usage_series` and studies keep; of a store
+        also ``installed_by_cluster``, if Slurm told it: cluster -> type -> time -> GPUs from then on.
 
     Raises
     ------
@@ -213,6 +218,8 @@ def read_jobs(
     -----
     RejectedRowsWarning
         If rows were left out.
+    UnlikelyJobsWarning
+        For each of the ``doubts``.
 
     Examples
     --------
@@ -237,7 +244,7 @@ def read_jobs(
         return _read_store(place, kind)
     with as_file(place, limits or NO_LIMITS) as file:
         log = _open(file, format, tz, origin, limits or NO_LIMITS)
-    log.shards_per_gpu = shards_per_gpu
+    log.shards_per_gpu, log.gpu_share = shards_per_gpu, dict(gpu_share or {})
     saved = saved_attrs(log.table.rows.schema, log.table.source)
     jobs = read_rows(log, format, kind or saved.get("kind", spec.kind))
     replaced = log.usable()
@@ -248,7 +255,14 @@ def read_jobs(
     usable = slurm.with_array_tasks(jobs[log.usable()].reset_index(drop=True))
     before = Counter(saved.get("rejected", {}))
     usable.attrs = {**saved, **jobs.attrs, "rejected": dict(before + Counter(rejected))}
-    return usable
+    return _checked(usable, log.doubts)
+
+
+def _checked(jobs: pd.DataFrame, said: list[str]) -> pd.DataFrame:
+    """Jobs without what cannot be right, after warnings of it."""
+    jobs = plausible(jobs, said)
+    warn_doubts(doubts(jobs.attrs), jobs.attrs["source"])
+    return jobs
 
 
 def _read_store(path: Path, kind: str | None) -> pd.DataFrame:
@@ -267,7 +281,7 @@ def _read_store(path: Path, kind: str | None) -> pd.DataFrame:
     jobs.attrs = {**attrs, "rejected": dict(counts)}
     if events is not None:
         jobs.attrs["installed_by_cluster"] = slurm.installed_by_cluster(events.to_pandas())
-    return jobs
+    return _checked(jobs, [])
 
 
 def read_rows(log: LogColumns, format: str, kind: str) -> pd.DataFrame:  # noqa: A002

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -21,10 +21,37 @@ from gpudemand._array import STRING, BoolArray
 from gpudemand._validation import InputError
 from gpudemand.jobs.columns import LogColumns, map_unique, start_unstarted_at_end
 from gpudemand.jobs.files import LIMITS, Limits, TextTable, check_header, read_csv
-from gpudemand.units import gpu_share, parse_slurm_seconds
+from gpudemand.units import format_number_of, gpu_share, parse_slurm_seconds, slice_shares
 
-_ENTRY = re.compile(r"(?:gres[/:])?(?P<kind>gpu|shard|mps)(?P<rest>[:=].*)?$", re.IGNORECASE)
+#: A request may say what it is for each of (``--gpus-per-node`` and its sisters).
+_PER = "PER_(NODE|JOB|TASK|SOCKET):"
+_ENTRY = re.compile(rf"(?:{_PER})?(?:gres[/:])?(?P<kind>[A-Za-z]\w*)(?P<rest>[:=].*)?$", re.IGNORECASE)
+#: Names that sites and vendors give to whole accelerators (Hygon, Ascend, Enflame, Cambricon, Intel, Habana, Google).
+ACCELERATORS = ("gpu", "dcu", "npu", "gcu", "mlu", "xpu", "hpu", "tpu", "ipu", "ppu", "gaudi", "hl", "ascend")
+_PARTS = ("shard", "mps")
+#: Generic resources that are known to be no accelerators, and what TRES lists have beside these.
+_OTHER_GRES = {
+    *("gpumem", "gpuutil", "gpucores", "craynetwork", "nic", "bandwidth", "hbm", "nvme", "ssd", "disk", "scratch"),
+    *(
+        "tmp",
+        "tmpfs",
+        "tmpdisk",
+        "localtmp",
+        "localscratch",
+        "lscratch",
+        "fs",
+        "lustre",
+        "mem",
+        "cpu",
+        "license",
+        "none",
+    ),
+}
+_SITE_GRES = re.compile(r"(?:^|,)gres/([A-Za-z]\w*)[:=]")
 _UTILIZATION = re.compile(r"(?:^|,)gres/gpuutil=(\d+(?:\.\d+)?)(?:,|$)")
+#: Entries of every list; without them, few unique lists are left.
+_NO_DEVICES = r"(^|,)(cpu|mem|node|billing|energy|vmem|pages|fs/|ic/|bb/|license/)[^,]*"
+_MEMORY = re.compile(r"(?:^|,)gres/gpumem=(\d+)")
 
 
 @dataclass(frozen=True)
@@ -43,37 +70,46 @@ class GpuCount:
     shards: bool = False
 
 
-def count_tres(tres: str, shards_per_gpu: float = math.nan) -> GpuCount:
+def count_tres(tres: str, shards_per_gpu: float = math.nan, shares: Mapping[str, float] | None = None) -> GpuCount:
     """Count the GPUs of a TRES or GRES string.
 
     If a site tracks GPUs with and without their type, the typed entries are parts of the untyped one.
 
     `tres`: such as ``"cpu=8,gres/gpu=2,gres/gpu:a100=2"`` or ``"gpu:a100:2(IDX:0-1)"``. `shards_per_gpu`: how many
-    ``gres/shard`` make one GPU; of ``gres/mps`` 100 do.
+    ``gres/shard`` make one GPU; of ``gres/mps`` 100 do. `shares`: share of a GPU that a device of a type, or of a
+    resource of another name, is.
     """
-    found = _counts_by_kind(tres)
+    given = {name.lower(): Fraction(share).limit_denominator(10**6) for name, share in (shares or {}).items()}
+    found = _counts_by_kind(tres, given)
     typed = {kind: {name: n for name, n in counts.items() if name} for kind, counts in found.items()}
     if any(math.isnan(n) for counts in found.values() for n in counts.values()):
         return GpuCount(math.nan, None, math.nan)
-    total = {kind: max(found[kind].get("", 0.0), sum(typed[kind].values())) for kind in found}
+    total = {kind: max(counts.get("", 0.0), sum(typed[kind].values())) for kind, counts in found.items()}
     parts = total["shard"] / shards_per_gpu if found["shard"] else 0.0
     # Slurm's documentation advises a count of 100 a GPU, so that requests of MPS are percentages.
     parts += total["mps"] / 100
-    slices = sum(Fraction(n) * (gpu_share(name) - 1) for name, n in typed["gpu"].items())
-    gpus = float(Fraction(total["gpu"]) + slices) + parts
+    whole = [kind for kind in found if kind not in _PARTS]
+    gpus = sum((Fraction(total[kind]) * given.get(kind, 1) for kind in whole), Fraction())
+    gpus += sum(
+        Fraction(n) * (given.get(name.lower(), gpu_share(name)) - given.get(kind, 1))
+        for kind in whole
+        for name, n in typed[kind].items()
+    )
     types = {name for counts in typed.values() for name, n in counts.items() if n > 0}
-    types |= {kind for kind in ("shard", "mps") if total[kind] > 0 and not any(typed[kind].values())}
-    return GpuCount(gpus, "+".join(sorted(types)) or None, total["gpu"], math.isnan(gpus))
+    types |= {kind for kind in found if kind != "gpu" and total[kind] > 0 and not any(typed[kind].values())}
+    count = float(gpus) + parts
+    return GpuCount(count, "+".join(sorted(types)) or None, sum(total[kind] for kind in whole), math.isnan(count))
 
 
-def _counts_by_kind(tres: str) -> dict[str, dict[str, float]]:
-    """Counts of ``gpu``, ``shard`` and ``mps`` by type, which is empty where none is written."""
-    found: dict[str, dict[str, float]] = {kind: defaultdict(float) for kind in ("gpu", "shard", "mps")}
+def _counts_by_kind(tres: str, given: Collection[str] = ()) -> dict[str, dict[str, float]]:
+    """Counts of accelerators, ``shard`` and ``mps`` by type, which is empty where none is written."""
+    found: dict[str, dict[str, float]] = {kind: defaultdict(float) for kind in ("gpu", *_PARTS)}
     for entry in re.sub(r"\([^)]*\)", "", tres).split(","):
         match = _ENTRY.match(entry.strip())
-        if match:
+        kind = match["kind"].lower() if match else ""
+        if match and kind in (*ACCELERATORS, *_PARTS, *given):
             name, count = _named_count(match["rest"])
-            found[match["kind"].lower()][name] += count
+            found.setdefault(kind, defaultdict(float))[name] += count
     return found
 
 
@@ -305,8 +341,13 @@ def sacct(log: LogColumns) -> pd.DataFrame:
         else map_unique(log.text("Elapsed"), parse_slurm_seconds, "float64")
     )
     jobs = start_unstarted_at_end(_complete(jobs, elapsed, log))
-    held = (jobs["end"] - jobs["start"]).dt.total_seconds().fillna(elapsed) * jobs["gpus"]
-    return jobs.assign(used_gpu_seconds=np.minimum(_used(log, elapsed, step, job_id), held))
+    length = (jobs["end"] - jobs["start"]).dt.total_seconds()
+    stopped = map_unique(log.text("Suspended"), parse_slurm_seconds, "float64")
+    if "Suspended" not in log:  # which the elapsed time leaves out
+        stopped = (length - elapsed).where(elapsed.gt(0) & jobs["status"].ne("resized"))
+    used = _measured(_used(log, elapsed, step, job_id), jobs["gpu_type"].mask(step), log)
+    used = np.minimum(used, length.fillna(elapsed) * jobs["gpus"])
+    return jobs.assign(used_gpu_seconds=used, **({"suspended_s": stopped} if stopped.gt(60).any() else {}))
 
 
 def _eligible(log: LogColumns) -> pd.Series:
@@ -360,17 +401,54 @@ def _complete(jobs: pd.DataFrame, elapsed: pd.Series, log: LogColumns) -> pd.Dat
 
 def _gpus(log: LogColumns) -> pd.DataFrame:
     """Columns ``gpus``, ``gpu_type`` and ``devices``."""
-    shards = _shards_per_gpu(log)
-    found = _count(log.text("AllocTRES").fillna(log.text("ReqTRES")), shards)
-    nodes = log.number("NNodes").clip(lower=1).fillna(1) if "ReqGRES" in log else 1.0
-    for gres, count in (("AllocGRES", 1.0), ("ReqGRES", nodes)):
+    lists = [log.text("AllocTRES").fillna(log.text("ReqTRES"))]
+    found = _count(lists[0], _shards_per_gpu(log), log.gpu_share)
+    for gres, of_each in (("AllocGRES", "JOB"), ("ReqGRES", "NODE")):
         if gres in log:
-            other = _count(log.text(gres), shards)
+            lists.append(log.text(gres))
+            other, count = _count(lists[-1], _shards_per_gpu(log), log.gpu_share), _times(log, lists[-1], of_each)
             other = other.assign(gpus=other["gpus"] * count, devices=other["devices"] * count)
             found = found.mask(found["gpus"] == 0, other)
     log.reject(found["shards"], "shards of unknown size (pass shards_per_gpu)")
     log.reject(found["gpus"].isna(), "unreadable number of GPUs")
+    log.doubts += _not_understood(pd.concat(lists).dropna().unique(), found, log)
     return found
+
+
+def _times(log: LogColumns, gres: pd.Series, of_each: str) -> pd.Series:
+    """For how many nodes or tasks each request is; NaN where that is not known. `of_each`: where it does not say."""
+    per = gres.str.upper().str.extract(_PER)[0].fillna(of_each)
+    counts = {"NODE": "NNodes" if "NNodes" in log else "AllocNodes", "TASK": "NTasks"}
+    times = pd.Series(1.0, index=gres.index).mask(per.eq("SOCKET"))
+    for name, column in counts.items():
+        times = times.mask(per.eq(name), log.number(column).clip(lower=1))
+    # A dump with node counts lacks them for jobs that never had a node.
+    return times.fillna(1.0).where(per.eq("JOB") | (per.eq("NODE") & (counts["NODE"] in log)) | times.notna())
+
+
+def _not_understood(lists: Iterable[str], found: pd.DataFrame, log: LogColumns) -> list[str]:
+    """What in the lists of resources may be GPUs and does not count as such, or not as it should."""
+    known = {*ACCELERATORS, *_PARTS, *_OTHER_GRES, *map(str.lower, log.gpu_share)}
+    names = sorted({name for text in lists for name in _SITE_GRES.findall(text) if name.lower() not in known})
+    types = sorted(set("+".join(found["gpu_type"].dropna().unique()).split("+")) - {*log.gpu_share, ""})
+    slices = [name for name in types if re.search("mig", name, re.IGNORECASE) and slice_shares(name) is None]
+    said = []
+    if names:
+        said.append(
+            f"{', '.join(f'gres/{name}' for name in names)} did not count; if these are accelerators, say what one is "
+            f"worth: gpu_share={{{names[0]!r}: 1}} (--gpu-share {names[0]}=1)."
+        )
+    if slices:
+        said.append(
+            f"the type {', '.join(map(repr, slices))} looks like a slice (MIG) without its profile, and counts as a "
+            f"whole GPU; say what one is: gpu_share={{{slices[0]!r}: 1/7}} (--gpu-share {slices[0]}=1/7)."
+        )
+    if len(found) and not found["gpus"].gt(0).any():
+        said.append(
+            "no resource list of this dump names a GPU, so that what jobs held is not known: let Slurm record it with "
+            "AccountingStorageTRES=gres/gpu in slurm.conf (jobs from then on have it). All GPU-hours are 0 until then."
+        )
+    return said
 
 
 def _shards_per_gpu(log: LogColumns) -> pd.Series | float:
@@ -384,14 +462,14 @@ def _shards_per_gpu(log: LogColumns) -> pd.Series | float:
     return of_node.fillna(known.pop() if len(known) == 1 else math.nan)
 
 
-def _count(text: pd.Series, shards_per_gpu: pd.Series | float) -> pd.DataFrame:
+def _count(text: pd.Series, shards_per_gpu: pd.Series | float, shares: Mapping[str, float]) -> pd.DataFrame:
     """Counts of GPUs; all but the entries of GPUs are dropped first, which leaves few unique values."""
     entries = pc.replace_substring_regex(pa.array(text, pa.string()), r"\([^)]*\)", "")
-    entries = pd.Series(pc.replace_substring_regex(entries, r"(^|,)[^gGs ,][^,]*", "").to_pandas(), dtype=STRING)
+    entries = pd.Series(pc.replace_substring_regex(entries, _NO_DEVICES, "").to_pandas(), dtype=STRING)
     keys = pd.DataFrame({"tres": entries.where(text.notna(), ""), "shards": shards_per_gpu})
     code = keys.groupby(["tres", "shards"], dropna=False, sort=False).ngroup().to_numpy()
     unique = keys.iloc[np.unique(code, return_index=True)[1]]
-    counts = [count_tres(tres, shards) for tres, shards in unique.itertuples(index=False, name=None)]
+    counts = [count_tres(tres, shards, shares) for tres, shards in unique.itertuples(index=False, name=None)]
     found = pd.DataFrame(counts, columns=["gpus", "gpu_type", "devices", "shards"]).iloc[code].set_axis(text.index)
     return found.astype({"gpus": "float64", "gpu_type": STRING, "devices": "float64", "shards": bool})
 
@@ -408,3 +486,24 @@ def _used(log: LogColumns, elapsed: pd.Series, step: BoolArray, job_id: pd.Serie
     belongs = step & job.notna().to_numpy() & own.eq(own.reindex(job).reset_index(drop=True)).to_numpy(dtype=bool)
     steps = used[belongs].groupby(job[belongs]).sum(min_count=1)
     return used.fillna(steps.reindex(used.index))
+
+
+def _measured(used: pd.Series, gpu_type: pd.Series, log: LogColumns) -> pd.Series:
+    """Used GPU-seconds; unknown where Slurm writes zero for what it cannot measure.
+
+    That are slices, and types of which no job of the log ever has memory or utilization above zero.
+    """
+    memory = log.text("TRESUsageInTot").fillna(log.text("TRESUsageInAve")).str.extract(_MEMORY)[0]
+    if not memory.notna().any():
+        return used
+    name = gpu_type.fillna("")
+    seen = set(name[(used > 0) | pd.to_numeric(memory).gt(0)])
+    sliced = {each for each in name.unique() if any(slice_shares(part) for part in each.split("+"))}
+    zeros = used.eq(0) & (~name.isin(seen) | name.isin(sliced)) & gpu_type.notna()
+    if zeros.any():
+        names = ", ".join(sorted(set(name[zeros])))
+        log.doubts.append(
+            f"the utilization of all that is measured on {names} is 0, with 0 of memory: Slurm cannot measure these "
+            f"GPUs, so {format_number_of('job', zeros.sum())} on them count as not measured, not as idle."
+        )
+    return used.mask(zeros)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -183,11 +184,12 @@ def read_log(
     tz: str | None = None,
     origin: object = None,
     limits: Limits | None = LIMITS,
+    gpu_share: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     """Read a job log or, where that is all that there is, usage over time: of Prometheus, a store of it, or a file.
 
     `format`: of `read_jobs`, or ``prometheus``. Canonical files with ``unique_id``, ``ds`` and ``y`` hold usage.
-    `tz`, `origin`, `limits`: as for `read_jobs`. Returns as `read_jobs` or `read_usage` returns it.
+    `tz`, `origin`, `limits`, `gpu_share`: as for `read_jobs`. Returns as `read_jobs` or `read_usage` returns it.
     """
     if format == "canonical" and is_store(path) and not read_store(path).months("jobs"):
         return pulled_usage(path, by="namespace/gpu_type", tz=tz or "UTC")
@@ -198,7 +200,7 @@ def read_log(
         if usage["ds"].dt.tz is None:
             raise InputError(f"the times in {path.name!r} have no zone; add tz, such as --tz Europe/Berlin.")
         return usage
-    return read_jobs(path, format=format, tz=tz, origin=origin, limits=limits)
+    return read_jobs(path, format=format, tz=tz, origin=origin, limits=limits, gpu_share=gpu_share)
 
 
 def _columns(path: Path, limits: Limits) -> set[str]:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from gpudemand._array import STRING, FloatArray, IntArray
 from gpudemand._validation import InputError, as_wide, check_choice, check_usage, shorten
+from gpudemand.jobs.plausibility import complete_period
 from gpudemand.jobs.schema import microseconds
 from gpudemand.jobs.table import check_jobs, saved_attrs
 from gpudemand.jobs.times import parse_timestamp, parse_timezone
@@ -110,8 +111,8 @@ def usage_series(
         GPU-hours in the bin; mean number of GPUs held; peak of GPUs held; mean number of GPUs wanted: what would be
         held with room for all, each job from its submission for as long as it ran; jobs submitted.
     start, until : time-like, optional
-        Period to cover; times without a zone are in `tz`. The log's own first and last time by default. Jobs still
-        running end at `until`.
+        Period to cover; times without a zone are in `tz`. By default the log's own first and last time, or those
+        between which `read_jobs` found it complete. Jobs still running end at `until`.
     tz : str or tzinfo, optional
         Zone of the calendar, by default UTC: days, weeks and months are local ones; days have 23, 24 or 25 hours. Also
         the zone of times of jobs that have none, which are refused without it.
@@ -174,6 +175,8 @@ def checked_usage(
     if pending and value == "wanted":
         raise InputError("wanted GPUs are those of the run time only; drop pending=True, which adds the wait.")
     columns, zone = key_columns(by), calendar(tz)
+    whole = complete_period(source) if isinstance(source, pd.DataFrame) else (None, None)
+    start, until = (of_log if given is None else given for given, of_log in zip((start, until), whole, strict=True))
     with open_log(source, columns, pending=pending, tz=tz) as log:
         bounds = log.bounds()
         check_named(columns, log)
@@ -257,7 +260,8 @@ def end_of_record(log: pd.DataFrame) -> pd.Timestamp:
     submits = log["submit"].sort_values()
     last = submits.iloc[-1]
     newest = log[["submit", "start", "end"]].max().max()
-    return last if newest - last > submits.diff().quantile(0.999) else newest
+    end = last if newest - last > submits.diff().quantile(0.999) else newest
+    return min(end, complete_period(log)[1] or end)
 
 
 def to_wide(usage: pd.DataFrame, fill_value: float | None = None) -> pd.DataFrame:

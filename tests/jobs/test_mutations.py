@@ -15,7 +15,7 @@ from gpudemand.usage import usage_series
 from tests.jobs.mutations import LOGS, USAGE, check_jobs_of, check_usage_of, gpu_seconds, mutate, rows_by_line
 from tests.tiers import slow_beside
 
-pytestmark = pytest.mark.filterwarnings("ignore::gpudemand._validation.RejectedRowsWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 # The same examples in every run; `tests/fuzz` looks for others.
 damaged = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 seeds = st.integers(0, 2**32 - 1)

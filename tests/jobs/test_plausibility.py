@@ -1,0 +1,210 @@
+"""What cannot be right in a log is cut, capped or said; a clean log stays silent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpudemand import idle_table, usage_series
+from gpudemand._validation import RejectedRowsWarning, UnlikelyJobsWarning
+from gpudemand.datasets import load_jobs_sample
+from gpudemand.jobs import read_jobs
+from gpudemand.jobs.plausibility import doubts, plausible
+from gpudemand.jobs.table import as_jobs
+from gpudemand.study.settings import Settings
+from gpudemand.study.source import source_of
+from gpudemand.usage.series import end_of_record
+from tests.jobs.test_real_logs import ATLAS, KTH, PHILLY, VENUS, VENUS_START
+
+NOW = pd.Timestamp("2026-01-18 10:00", tz="UTC")
+TIMES = "2026-03-01T08:00:00|2026-03-01T08:00:00|2026-03-01T10:00:00"
+
+
+def by_user(jobs, **options):
+    return usage_series(jobs, **options).groupby("unique_id")["y"].sum().round(3).to_dict()
+
+
+def sacct(write, header, *rows):
+    return read_jobs(write("\n".join([header, *rows]) + "\n"), "sacct", tz="UTC")
+
+
+def listed(write, *tres):
+    rows = [f"{i}|u1|COMPLETED|{TIMES}|{text}" for i, text in enumerate(tres)]
+    return sacct(write, "JobID|User|State|Submit|Start|End|AllocTRES", *rows)
+
+
+def full_cluster(slots=16, days=(1, 14), begin="2025-08-01", seed=0):
+    """Jobs of 4 GPUs back to back in every slot, from before the log until after it."""
+    rng, rows = np.random.default_rng(seed), []
+    for _ in range(slots):
+        time = pd.Timestamp(begin, tz="UTC") + pd.Timedelta(days=float(rng.uniform(0, days[1])))
+        while time < NOW:
+            end = time + pd.Timedelta(days=float(rng.uniform(*days)))
+            rows.append((f"u{rng.integers(8)}", time, end))
+            time = end
+    jobs = pd.DataFrame(rows, columns=["user", "start", "end"]).assign(
+        gpus=4.0, job_id=np.arange(len(rows)).astype(str)
+    )
+    jobs["status"] = jobs["end"].gt(NOW).map({True: "running", False: "completed"})
+    return as_jobs(jobs.assign(end=jobs["end"].mask(jobs["end"] > NOW)), kind="measured", source="log")
+
+
+def test_a_request_per_node_counts_for_each_node(write) -> None:
+    row = "{}|{}|COMPLETED|2020-03-02T08:00:00|2020-03-02T09:00:00|2020-03-02T{}:00:00|{}|{}"
+    rows = [
+        ("101", "u1", 11, 2, "PER_NODE:gpu:4"),
+        ("105", "u5", 10, 1, "PER_NODE:gpu:v100:4"),
+        ("103", "u3", 10, 1, "gpu:1"),
+    ]
+    rows += [("106", "u6", 10, 3, "PER_JOB:gpu:2"), ("107", "u7", 10, 1, "PER_SOCKET:gpu:2")]
+    with pytest.warns(RejectedRowsWarning, match="1 unreadable number of GPUs"):
+        jobs = sacct(write, "JobID|User|State|Submit|Start|End|NNodes|ReqGRES", *(row.format(*each) for each in rows))
+    assert by_user(jobs) == {"u1": 16, "u3": 1, "u5": 4, "u6": 2}
+    assert jobs["gpu_type"].dropna().tolist() == ["v100"]
+
+
+def test_accelerators_of_every_vendor_count(write) -> None:
+    jobs = listed(write, "cpu=8,gres/dcu=4,mem=64G", "cpu=8,gres/npu=8,mem=64G", "gres/mlu:mlu370=2")
+    assert jobs["gpus"].tolist() == [4, 8, 2]
+    assert jobs["gpu_type"].tolist() == ["dcu", "npu", "mlu370"]
+
+
+def test_a_resource_of_another_name_is_said_and_counts_when_told(write) -> None:
+    with pytest.warns(UnlikelyJobsWarning, match="gres/accel did not count.*--gpu-share accel=1"):
+        assert listed(write, "gres/gpu=1", "gres/accel=2,gres/craynetwork=1")["gpus"].tolist() == [1, 0]
+    text = f"JobID|User|State|Submit|Start|End|AllocTRES\n1|u|COMPLETED|{TIMES}|gres/accel=2,gres/gpu:a100l.1=4\n"
+    assert read_jobs(write(text), "sacct", tz="UTC", gpu_share={"accel": 1, "a100l.1": 1 / 8})["gpus"].tolist() == [2.5]
+
+
+def test_names_of_slices_as_sites_write_them(write) -> None:
+    types = ["nvidia_a100-sxm4-80gb_1g.10gb_me", "a100_mig_3g20", "1g.10gb.a100", "mig-1g-5gb", "a100_1g5gb"]
+    jobs = listed(write, *(f"gres/gpu=1,gres/gpu:{name}=1" for name in types))
+    assert jobs["gpus"].tolist() == pytest.approx([1 / 7, 1 / 2, 1 / 7, 1 / 7, 1 / 7])
+    with pytest.warns(UnlikelyJobsWarning, match="'a100-mig' looks like a slice"):
+        assert listed(write, "gres/gpu=1,gres/gpu:a100-mig=1")["gpus"].tolist() == [1]
+
+
+def test_a_dump_whose_slurm_records_no_gpus_says_so(write) -> None:
+    with pytest.warns(UnlikelyJobsWarning, match="AccountingStorageTRES=gres/gpu"):
+        jobs = listed(write, "billing=8,cpu=8,mem=64G,node=1")
+    assert len(doubts(jobs.attrs)) == 1
+
+
+def test_time_before_gpus_were_recorded_is_no_history() -> None:
+    jobs = full_cluster()
+    later = pd.Timestamp("2025-12-01", tz="UTC")
+    jobs["gpus"] = jobs["gpus"].where(jobs["start"] >= later, 0.0)
+    checked = plausible(jobs)
+    assert "GPUs were not recorded before" in doubts(checked.attrs)[0]
+    assert usage_series(checked, by=None)["ds"].min() == later
+    # Queues without GPUs, which get some later, are others.
+    jobs["partition"] = jobs["start"].ge(later).map({True: "gpu", False: "cpu"})
+    assert not doubts(plausible(jobs).attrs)
+
+
+def test_a_record_that_was_never_closed_ends_at_its_limit() -> None:
+    start = pd.date_range("2025-06-01", periods=800, freq="6h", tz="UTC")
+    jobs = pd.DataFrame({"group": "a", "start": start, "end": start + pd.Timedelta("6h"), "gpus": 8.0})
+    jobs = pd.concat([jobs, jobs[80:81].assign(group="b", end=pd.NaT, gpus=16.0)], ignore_index=True)
+    jobs["end"] = pd.to_datetime(jobs["end"], utc=True)
+    jobs["status"] = jobs["end"].isna().map({True: "running", False: "completed"})
+    jobs = as_jobs(jobs.assign(requested_time=2880 * 60.0), kind="measured")
+    checked = plausible(jobs)
+    assert by_user(checked, by="group") == {"a": 800 * 6 * 8, "b": 768}
+    assert "1 of 801 jobs is running far beyond the time limit" in doubts(checked.attrs)[0]
+    assert not doubts(plausible(jobs.assign(requested_time=200 * 86400.0)).attrs)
+    unlimited = plausible(jobs.assign(requested_time=np.nan))
+    assert "perhaps a record that was never closed" in doubts(unlimited.attrs)[0]
+    assert unlimited["end"].isna().sum() == 1
+
+
+def test_a_log_of_ended_jobs_counts_until_others_are_missing() -> None:
+    whole = full_cluster()
+    ended = whole[whole["end"].notna()].reset_index(drop=True)
+    ended.attrs = dict(whole.attrs)
+    checked = plausible(ended)
+    assert "it holds ended jobs only" in doubts(checked.attrs)[-1]
+    until = end_of_record(checked)
+    assert NOW - pd.Timedelta("15D") < until < NOW - pd.Timedelta("8D")
+    held = usage_series(checked, by=None, freq="D", value="gpus", partial=False)["y"]
+    assert held.tail(28).min() > 58  # of 64
+    source = source_of(checked, Settings(), None)
+    assert source.settings.until == until
+    assert source.unlikely() == doubts(checked.attrs)
+    assert not doubts(plausible(whole).attrs)
+
+
+def test_a_log_of_what_ran_since_a_day_counts_from_then_on() -> None:
+    whole = full_cluster(seed=3)
+    since = pd.Timestamp("2025-10-01", tz="UTC")
+    jobs = whole[whole["end"].isna() | (whole["end"] >= since)].reset_index(drop=True)
+    jobs.attrs = dict(whole.attrs)
+    checked = plausible(jobs)
+    assert "no job of this log ended before 2025-10-01" in doubts(checked.attrs)[0]
+    months = usage_series(checked, by=None, freq="MS", value="gpus")
+    assert months["ds"].iloc[0] == since
+    assert months["y"].iloc[0] == pytest.approx(64, abs=1)
+    assert source_of(checked, Settings(), None).begin == since
+
+
+def test_a_cluster_that_is_new_is_no_log_of_survivors() -> None:
+    jobs = full_cluster(begin="2025-09-01")
+    assert not doubts(plausible(jobs).attrs)
+
+
+@pytest.mark.filterwarnings("ignore::gpudemand._validation.RejectedRowsWarning")
+def test_utilization_that_slurm_cannot_measure_is_unknown(write) -> None:
+    times, zero = "2026-03-01T08:00:00|2026-03-01T08:00:00|2026-03-01T18:00:00|36000", "gres/gpumem=0,gres/gpuutil=0"
+    rows = []
+    for job, (tres, used) in enumerate(
+        [
+            ("gres/gpu:a100_1g.10gb=7,gres/gpu=7", zero),
+            ("gres/gpu:mi210=2,gres/gpu=2", zero),
+            ("gres/gpu:a100=1,gres/gpu=1", "gres/gpumem=40777023488,gres/gpuutil=90"),
+            ("gres/gpu:a100=1,gres/gpu=1", zero),
+        ],
+        start=1,
+    ):
+        rows += [
+            f"{job}|u{job}|COMPLETED|{times}|{tres}||",
+            f"{job}.batch||COMPLETED|{times}|{tres}|1|cpu=00:56:24,{used}",
+        ]
+    with pytest.warns(UnlikelyJobsWarning, match="2 jobs on them count as not measured"):
+        jobs = sacct(write, "JobID|User|State|Submit|Start|End|ElapsedRaw|AllocTRES|NTasks|TRESUsageInTot", *rows)
+    table = idle_table(jobs, by="user", price=2.0).set_index("unique_id")
+    assert table["measured"].to_dict() == {"u1": 0, "u2": 0, "u3": 10, "u4": 10}
+    assert table["under_5"].to_dict() == {"u1": 0, "u2": 0, "u3": 0, "u4": 10}
+    assert table.loc["u3", "utilization"] == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("suspended", ["08:00:00", ""])
+def test_time_of_suspended_jobs_is_held_and_said(write, suspended) -> None:
+    times = "2026-03-01T08:00:00|2026-03-01T08:00:00|2026-03-01T18:00:00|7200"
+    header = "JobID|User|State|Submit|Start|End|ElapsedRaw|AllocTRES" + "|Suspended" * bool(suspended)
+    with pytest.warns(UnlikelyJobsWarning, match="16 of 20 GPU-hours were held by jobs while they were suspended"):
+        jobs = sacct(write, header, f"1|u1|COMPLETED|{times}|gres/gpu=2" + f"|{suspended}" * bool(suspended))
+    assert by_user(jobs) == {"u1": 20}
+
+
+def test_doubts_are_kept_in_files(write, tmp_path) -> None:
+    with pytest.warns(UnlikelyJobsWarning):
+        jobs = listed(write, "gres/gpu=1", "gres/accel=2")
+    jobs.to_parquet(tmp_path / "jobs.parquet")
+    with pytest.warns(UnlikelyJobsWarning, match="gres/accel"):
+        assert doubts(read_jobs(tmp_path / "jobs.parquet").attrs) == doubts(jobs.attrs)
+
+
+def test_the_sample_is_silent() -> None:
+    sample = load_jobs_sample()
+    sample.attrs["kind"] = "measured"
+    assert doubts(plausible(sample).attrs) == []
+
+
+@pytest.mark.parametrize(
+    ("log", "form", "says"),
+    [(PHILLY, "philly-pollux", {"tz": "UTC"}), (VENUS, "simulator", VENUS_START), (KTH, "swf", {}), (ATLAS, "swf", {})],
+)
+def test_real_logs_are_silent(shared_data, log, form, says) -> None:
+    jobs = read_jobs(shared_data / "traces" / log, form, kind="measured", **says)
+    assert doubts(jobs.attrs) == []
