@@ -34,11 +34,12 @@ def _read(
     origin: str | None,
     no_limits: bool,
     shares: list[str] | None,
+    columns: str | None,
 ) -> pd.DataFrame:
     from gpudemand.jobs import read_jobs
     from gpudemand.jobs.files import LIMITS
 
-    given: dict[str, Any] = {"tz": tz, "origin": origin, "gpu_share": options.parse_shares(shares)}
+    given: dict[str, Any] = {"tz": tz, "origin": origin, "gpu_share": options.parse_shares(shares), "columns": columns}
     return read_jobs(log, format=format, limits=None if no_limits else LIMITS, **given)
 
 
@@ -71,6 +72,7 @@ def convert(
     origin: options.Origin = None,
     out: Annotated[Path, typer.Option(help="File to write: .parquet or .csv.")] = Path("jobs.parquet"),
     gpu_share: options.GpuShare = None,
+    columns: options.Columns = None,
     no_limits: options.NoLimits = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -84,7 +86,7 @@ def convert(
     _check_suffix(out)
     with steps(quiet=quiet) as begin:
         begin("Reading the log")
-        jobs = _read(log, format, tz, origin, no_limits, gpu_share)
+        jobs = _read(log, format, tz, origin, no_limits, gpu_share, columns)
         begin(f"Writing {len(jobs):,} jobs")
         write_jobs(jobs, out)
     typer.echo(out)
@@ -104,6 +106,7 @@ def usage(
     until: options.Until = None,
     out: Annotated[Path, typer.Option(help="File to write: .csv or .parquet.")] = Path("usage.csv"),
     gpu_share: options.GpuShare = None,
+    columns: options.Columns = None,
     no_limits: options.NoLimits = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -124,7 +127,7 @@ def usage(
         begin("Reading the log")
         # DuckDB queries a canonical Parquet file in place, whatever its size.
         in_place = format == "canonical" and (log.suffix == ".parquet" or is_store(log))
-        source = log if in_place else _read(log, format, tz, origin, no_limits, gpu_share)
+        source = log if in_place else _read(log, format, tz, origin, no_limits, gpu_share, columns)
         begin("Computing usage")
         series = usage_series(source, by=by, freq=freq, value=value, until=until, tz=tz)
         begin(f"Writing {len(series):,} rows")

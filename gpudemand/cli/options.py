@@ -42,6 +42,9 @@ GpuShare = Annotated[
     list[str] | None,
     typer.Option("--gpu-share", metavar="NAME=SHARE", help="What a device of a type counts: a100l.1=1/8. Repeatable."),
 ]
+Columns = Annotated[
+    str | None, typer.Option(metavar="JOBID,USER,...", help="Of sacct without a header: the columns of --format.")
+]
 NoLimits = Annotated[bool, typer.Option("--no-limits", help="Read a log of any size.")]
 
 _OPTIONS = {each.name: each for each in fields(Settings)}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpudemand.cli.options import (
+    Columns,
     Dask,
     Debug,
     Format,
@@ -65,6 +66,7 @@ def report(
         bool, typer.Option("--check", help="Exit with status 3 if GPUs must be ordered now, for cron and CI.")
     ] = False,
     gpu_share: GpuShare = None,
+    columns: Columns = None,
     no_limits: NoLimits = False,
     dask: Dask = None,
     quiet: Quiet = False,
@@ -176,7 +178,7 @@ def _read(asked: Mapping[str, Any]) -> pd.DataFrame:
 
     log, limits = asked["log"], None if asked["no_limits"] else LIMITS
     options = {"tz": asked["tz"], "origin": asked["origin"], "limits": limits}
-    options["gpu_share"] = parse_shares(asked["gpu_share"])
+    options |= {"gpu_share": parse_shares(asked["gpu_share"]), "columns": asked["columns"]}
     return sample_log() if log is None else read_log(log, asked["format"], **options)
 
 

@@ -257,9 +257,14 @@ def csv_batches(
         yield parse_lines(sound(lines, names), first, names, path.name, delimiter)
 
 
-def read_headerless(path: Path, names: list[str], limits: Limits = LIMITS) -> TextTable:
+def read_headerless(
+    path: Path, names: list[str], limits: Limits = LIMITS, delimiter: str = ",", mend: Mend | None = None
+) -> TextTable:
     """Read a file without a header line, whose columns are `names`."""
-    return concatenate(parse_lines(lines, first, names, path.name) for first, lines in line_blocks(path, limits))
+    _check_names(names, path.name, limits)
+    sound = mend or (lambda lines, names: lines)
+    blocks = line_blocks(path, limits)
+    return concatenate(parse_lines(sound(lines, names), first, names, path.name, delimiter) for first, lines in blocks)
 
 
 def _header(line: str, delimiter: str, source: str) -> list[str]:

@@ -14,10 +14,11 @@ import pyarrow as pa
 from gpudemand._array import STRING
 from gpudemand._files import replace_file
 from gpudemand._validation import InputError, check_choice
-from gpudemand.jobs import billing, log_formats, slurm, swf
+from gpudemand.jobs import billing, log_formats, schedulers, slurm, swf
 from gpudemand.jobs.columns import LogColumns
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, TextTable, as_file, check_header, existing_path, read_table
 from gpudemand.jobs.plausibility import doubts, plausible, warn_doubts
+from gpudemand.jobs.schedulers import recognise, scheduled
 from gpudemand.jobs.schema import COLUMNS, KINDS, OTHER_KEYS
 from gpudemand.jobs.table import as_jobs, check_jobs, rejections, saved_attrs, superseded, warn_rejections
 from gpudemand.jobs.times import TimeParser
@@ -53,7 +54,7 @@ FORMATS: dict[str, Format] = {
         kind="measured",
     ),
     "sacct": Format(
-        "Slurm: sacct -a -D -P -o ...; see `gpudemand pull slurm --command-only`",
+        "Slurm: sacct -a -D -P -o ..., or --json; see `gpudemand pull slurm --command-only`",
         slurm.sacct,
         slurm.SACCT_COLUMNS,
         slurm.open_sacct,
@@ -61,6 +62,23 @@ FORMATS: dict[str, Format] = {
         kind="measured",
         hint=" It is the local zone of the cluster; SLURM_TIME_FORMAT=%s prints epoch seconds instead.",
     ),
+    "slurmdbd": Format(
+        "Slurm's database: rows of <cluster>_job_table, CSV",
+        schedulers.slurmdbd,
+        schedulers.SLURMDBD_COLUMNS,
+        kind="measured",
+    ),
+    "pbs": Format("PBS and Torque: server_priv/accounting", scheduled, open=schedulers.open_pbs, kind="measured"),
+    "sge": Format("Grid Engine (SGE, UGE): accounting", scheduled, open=schedulers.open_sge, kind="measured"),
+    "lsf": Format("LSF: lsb.acct", scheduled, open=schedulers.open_lsf, kind="measured"),
+    "htcondor": Format(
+        "HTCondor: condor_history -json, -long or -af:h", scheduled, open=schedulers.open_htcondor, kind="measured"
+    ),
+    "pods": Format("Kubernetes: kubectl get pods -A -o json", scheduled, open=schedulers.open_pods, kind="measured"),
+    "opencost": Format(
+        "OpenCost and Kubecost: allocation, JSON", scheduled, open=schedulers.open_opencost, kind="measured"
+    ),
+    "runai": Format("Run:ai: workloads, CSV", schedulers.runai, schedulers.RUNAI_COLUMNS, kind="measured"),
     "swf": Format("Standard Workload Format 2.2", swf.swf, (), swf.open_swf),
     "focus": Format("FOCUS billing 1.0 to 1.3, CSV or Parquet", billing.focus, billing.FOCUS_COLUMNS, kind="measured"),
     "helios": Format(
@@ -164,6 +182,7 @@ def read_jobs(
     limits: Limits | None = LIMITS,
     shards_per_gpu: float | Mapping[str, float] | None = None,
     gpu_share: Mapping[str, float] | None = None,
+    columns: str | None = None,
 ) -> pd.DataFrame:
     r"""Read a job log of any known format into the canonical table.
 
@@ -178,7 +197,7 @@ def read_jobs(
         The log, plain or gzip-compressed; a store that ``gpudemand pull slurm`` made; for ``"pai"`` also the folder of
         its tables.
     format : str, default="canonical"
-        One of those that `formats` lists.
+        One of those that `formats` lists. By default a file that is no canonical table is read as what it looks like.
     tz : str or tzinfo, optional
         Zone of times that are written without one. Of two local times that daylight saving repeats, the first is
         taken, or the second where a job would end before its start; a time that it skips is a bad row. Times with an
@@ -197,6 +216,8 @@ def read_jobs(
     gpu_share : mapping of str to float, optional
         What one device of a type counts, as a share of a GPU, by the name that the log has for it:
         ``{"a100l.1": 1 / 8, "dcu": 1}``. Slices that are named by their profile (``1g.10gb``) need none.
+    columns : str, optional
+        For a dump of sacct without a header (``--noheader``): the names that ``--format`` had, ``"jobid,user,..."``.
 
     Returns
     -------
@@ -243,7 +264,10 @@ def read_jobs(
     if format == "canonical" and is_store(place):
         return _read_store(place, kind)
     with as_file(place, limits or NO_LIMITS) as file:
-        log = _open(file, format, tz, origin, limits or NO_LIMITS)
+        if format == "canonical" and columns is None:
+            format = _format_of(file)  # noqa: A001
+            spec = FORMATS[format]
+        log = _open(file, format, tz, origin, limits or NO_LIMITS, columns)
     log.shards_per_gpu, log.gpu_share = shards_per_gpu, dict(gpu_share or {})
     saved = saved_attrs(log.table.rows.schema, log.table.source)
     jobs = read_rows(log, format, kind or saved.get("kind", spec.kind))
@@ -296,10 +320,23 @@ def read_rows(log: LogColumns, format: str, kind: str) -> pd.DataFrame:  # noqa:
     return jobs
 
 
-def _open(path: Path, name: str, tz: object, origin: object, limits: Limits) -> LogColumns:
+def _format_of(path: Path) -> str:
+    """What a file looks like whose format was not named; the table of this package where that is not known."""
+    found = recognise(path)
+    if found == USAGE_ONLY:
+        raise InputError(f"{path.name!r} looks like an answer of Prometheus; add format='prometheus' (read_usage).")
+    return found or "canonical"
+
+
+def _open(path: Path, name: str, tz: object, origin: object, limits: Limits, columns: str | None = None) -> LogColumns:
     spec = FORMATS[name]
     parser = TimeParser.from_arguments(tz, origin, path.name, spec.hint)
-    table = spec.open(path, limits)
+    try:
+        if columns is not None and name != "sacct":
+            raise InputError(f"columns= names those of a dump of sacct; the format of {path.name!r} is {name!r}.")
+        table = spec.open(path, limits) if columns is None else slurm.open_sacct(path, limits, columns)
+    except InputError as error:
+        raise InputError(f"{error}{_looks(path, name)}") from error
     if name == "canonical":
         names = {*COLUMNS, *OTHER_KEYS}
         for given in table.names:
@@ -309,7 +346,7 @@ def _open(path: Path, name: str, tz: object, origin: object, limits: Limits) -> 
     try:
         check_header(table, spec.columns)
     except InputError as error:
-        raise InputError(f"{error}{_likely(table)}") from None
+        raise InputError(f"{error}{_looks(path, name) or _likely(table)}") from None
     if not len(table):
         raise InputError(f"{path.name!r} has a header and no rows.")
     log = LogColumns(table, parser, path)
@@ -317,6 +354,12 @@ def _open(path: Path, name: str, tz: object, origin: object, limits: Limits) -> 
         first = table.names[0]
         log.exclude(log.text(first) == first, "repeated header")
     return log
+
+
+def _looks(path: Path, name: str) -> str:
+    """Hint at another format that a file begins like."""
+    found = recognise(path)
+    return f" It looks like format={found!r}." if found not in (None, name) else ""
 
 
 def _likely(table: TextTable) -> str:

@@ -20,7 +20,16 @@ import pyarrow.compute as pc
 from gpudemand._array import STRING, BoolArray
 from gpudemand._validation import InputError
 from gpudemand.jobs.columns import LogColumns, map_unique, start_unstarted_at_end
-from gpudemand.jobs.files import LIMITS, Limits, TextTable, check_header, read_csv
+from gpudemand.jobs.files import (
+    LIMITS,
+    Limits,
+    TextTable,
+    check_header,
+    open_binary,
+    read_csv,
+    read_headerless,
+    read_json,
+)
 from gpudemand.units import format_number_of, gpu_share, parse_slurm_seconds, slice_shares
 
 #: A request may say what it is for each of (``--gpus-per-node`` and its sisters).
@@ -283,8 +292,45 @@ _MAX_TASKS = 4_000_001
 _ARRAY = re.compile(r"(?P<job>\d+)_\[(?P<tasks>\d+(?:-\d+(?::\d+)?)?(?:,\d+(?:-\d+(?::\d+)?)?)*)(?:%\d+)?\]")
 
 
-def open_sacct(path: Path, limits: Limits = LIMITS) -> TextTable:
-    """Read a dump with fields separated by vertical bars."""
+#: Names of sacct's columns as it prints them, by those that ``--format`` takes.
+_NAMES = {
+    name.lower(): name
+    for name in (
+        *(
+            "JobID",
+            "JobIDRaw",
+            "User",
+            "Account",
+            "Cluster",
+            "Partition",
+            "QOS",
+            "State",
+            "Submit",
+            "Eligible",
+            "Start",
+        ),
+        *("End", "Elapsed", "ElapsedRaw", "Suspended", "Timelimit", "TimelimitRaw", "NNodes", "AllocNodes", "NTasks"),
+        *("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES", "TRESUsageInAve", "TRESUsageInTot", "NodeList", "Reason"),
+        *_FREE_TEXT,
+    )
+}
+
+
+def open_sacct(path: Path, limits: Limits = LIMITS, columns: str | None = None) -> TextTable:
+    """Read a dump with fields separated by vertical bars, or JSON.
+
+    `columns`: names of the columns of a dump without a header, separated by commas, as ``--format`` had them.
+    """
+    with open_binary(path) as file:
+        head = file.peek(4096)[:4096].removeprefix(b"\xef\xbb\xbf").lstrip().decode("utf-8", "replace")
+    if head.startswith("{"):
+        return _from_json(path, limits)
+    if columns is not None:
+        asked = [name.partition("%")[0].strip() for name in columns.split(",")]
+        return read_headerless(path, [_NAMES.get(name.lower(), name) for name in asked], limits, "|", mend_rows)
+    if re.match(r"\d+[\d_.\[\]\w-]*\|", head):
+        problem = f"{path.name!r} has no header: run sacct without --noheader (-n)"
+        raise InputError(f"{problem}, or name its columns with columns='jobid,user,...' (--columns jobid,user,...).")
     table = read_csv(path, limits, "|", mend=mend_rows)
     name = table.names[0]
     if len(table.names) == 1 and re.match(r"JobID(Raw)?\s+\S", name, re.IGNORECASE):
@@ -297,6 +343,67 @@ def open_sacct(path: Path, limits: Limits = LIMITS) -> TextTable:
             few = "JobIDRaw,JobID,Cluster,User,Account,Partition,QOS,Submit,Start,End,State,ReqTRES,AllocTRES"
             raise InputError(f"{error} Print them with sacct -a -D -P -o {few}.") from None
     return table
+
+
+def _from_json(path: Path, limits: Limits) -> TextTable:
+    """Jobs of ``sacct --json``, or of ``squeue --json``, as sacct's columns."""
+    found = read_json(path, limits)
+    jobs = found.get("jobs") if isinstance(found, dict) else None
+    if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
+        raise InputError(f"{path.name!r} is JSON, but not that of sacct --json or squeue --json.")
+    try:
+        rows = [_json_row(job) for job in jobs]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path.name!r} is not the JSON of sacct --json ({error!r}); run sacct with -P.") from error
+    names = [*("JobID", "User", "Account", "Cluster", "Partition", "QOS", "State", "Submit", "Eligible", "Start")]
+    names += ["End", "ElapsedRaw", "TimelimitRaw", "AllocTRES", "ReqTRES"]
+    schema = pa.schema([(name, pa.string()) for name in names])
+    table = pa.table([list(column) for column in zip(*rows, strict=True)] or [[] for _ in names], schema=schema)
+    return TextTable(table, np.arange(1, len(rows) + 1), path.name)
+
+
+def _json_row(job: dict[str, Any]) -> list[str | None]:
+    """Cells of one job; numbers are plain, or say whether they are set."""
+    time, tres, state = job.get("time", {}), job.get("tres", {}), job.get("state", job.get("job_state"))
+    state = state.get("current") if isinstance(state, dict) else state
+    state = state[0] if isinstance(state, list) else str(state)
+    array = job.get("array") or {}
+    task, parent = (
+        _json_number(array.get("task_id", job.get("array_task_id"))),
+        array.get("job_id", job.get("array_job_id")),
+    )
+    name = f"{_json_number(parent)}_{task}" if task is not None and _json_number(parent, None) else str(job["job_id"])
+    moments = [
+        _json_number(time.get(short, job.get(f"{long}_time")), zero=None)
+        for short, long in (("submission", "submit"), ("eligible", "eligible"), ("start", "start"), ("end", "end"))
+    ]
+    if state in ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING"):
+        moments[3] = None  # squeue tells when the limit will be reached
+    lists = [
+        _json_tres(tres.get(key)) or job.get(f"tres_{short}_str")
+        for key, short in (("allocated", "alloc"), ("requested", "req"))
+    ]
+    limit = _json_number(time.get("limit", job.get("time_limit")))
+    texts = [
+        job.get("user") or job.get("user_name"),
+        *(job.get(key) for key in ("account", "cluster", "partition", "qos")),
+    ]
+    return [name, *texts, state, *moments, _json_number(time.get("elapsed")), limit, *lists]
+
+
+def _json_number(value: Any, zero: str | None = "0") -> str | None:
+    if isinstance(value, dict):
+        value = value.get("number") if value.get("set", True) and not value.get("infinite") else None
+    return None if value is None else str(int(value)) if value else zero
+
+
+def _json_tres(entries: Sequence[dict[str, Any]] | None) -> str:
+    """List of resources as sacct prints it."""
+    parts = [
+        (entry["type"] + "/" * bool(entry.get("name")) + (entry.get("name") or ""), entry["count"])
+        for entry in entries or ()
+    ]
+    return ",".join(f"{name}={count}" for name, count in parts)
 
 
 def sacct(log: LogColumns) -> pd.DataFrame:
@@ -343,8 +450,6 @@ def sacct(log: LogColumns) -> pd.DataFrame:
     jobs = start_unstarted_at_end(_complete(jobs, elapsed, log))
     length = (jobs["end"] - jobs["start"]).dt.total_seconds()
     stopped = map_unique(log.text("Suspended"), parse_slurm_seconds, "float64")
-    if "Suspended" not in log:  # which the elapsed time leaves out
-        stopped = (length - elapsed).where(elapsed.gt(0) & jobs["status"].ne("resized"))
     used = _measured(_used(log, elapsed, step, job_id), jobs["gpu_type"].mask(step), log)
     used = np.minimum(used, length.fillna(elapsed) * jobs["gpus"])
     return jobs.assign(used_gpu_seconds=used, **({"suspended_s": stopped} if stopped.gt(60).any() else {}))

@@ -185,11 +185,12 @@ def read_log(
     origin: object = None,
     limits: Limits | None = LIMITS,
     gpu_share: Mapping[str, float] | None = None,
+    columns: str | None = None,
 ) -> pd.DataFrame:
     """Read a job log or, where that is all that there is, usage over time: of Prometheus, a store of it, or a file.
 
     `format`: of `read_jobs`, or ``prometheus``. Canonical files with ``unique_id``, ``ds`` and ``y`` hold usage.
-    `tz`, `origin`, `limits`, `gpu_share`: as for `read_jobs`. Returns as `read_jobs` or `read_usage` returns it.
+    `tz`, `origin`, `limits`, `gpu_share`, `columns`: as for `read_jobs`. Returns as `read_jobs` or `read_usage` does.
     """
     if format == "canonical" and is_store(path) and not read_store(path).months("jobs"):
         return pulled_usage(path, by="namespace/gpu_type", tz=tz or "UTC")
@@ -200,7 +201,7 @@ def read_log(
         if usage["ds"].dt.tz is None:
             raise InputError(f"the times in {path.name!r} have no zone; add tz, such as --tz Europe/Berlin.")
         return usage
-    return read_jobs(path, format=format, tz=tz, origin=origin, limits=limits, gpu_share=gpu_share)
+    return read_jobs(path, format=format, tz=tz, origin=origin, limits=limits, gpu_share=gpu_share, columns=columns)
 
 
 def _columns(path: Path, limits: Limits) -> set[str]:

@@ -100,8 +100,28 @@ LOGS: dict[str, tuple[str, bytes]] = {
         ),
     ),
     "dirlab": ("dirlab", _lines("user,gpu_num,interval,run_time", "u{i},2,60,3600")),
+    "pbs": (
+        "pbs",
+        _lines(
+            "",
+            "03/01/2026 10:01:00;E;{i}.s;user=u{i} qtime=1772355600 start=1772355660 Resource_List.ngpus=4 end=1772362860",
+        ),
+    ),
+    "sge": (
+        "sge",
+        _lines("", "q:n1:g1:u{i}:t:10{i}:s:0:1772355600:1772355660:1772362860:0:0:" + ":" * 21 + "1:0:::-l gpu=4:::::"),
+    ),
+    "lsf": (
+        "lsf",
+        _lines(
+            "",
+            '"JOB_FINISH" "10.1" 1772362860 10{i} 1001 3 8 1772355600 0 0 1772355660 "u{i}" "q" "" "" "" "h" "" "" "" "" "" 0 1 '
+            '"n1" 64 60.0 "t" "c" 1 0 "" "p" 0 8 "num=4"',
+        ),
+    ),
     "simulator": ("simulator", _lines("job_id,arrival_s,service_sec,gpu_count", "{i},6{i},3600,2")),
 }
+HEADERLESS = ("pai", "pbs", "sge", "lsf")
 USAGE: dict[str, bytes] = {
     "prometheus": _prometheus(),
     "prometheus-long": _lines("timestamp,namespace,value", "171452160{i},n{i},4"),
@@ -227,7 +247,7 @@ def count_rows(name: str, data: bytes) -> int:
     if name == "swf":
         comments = [line for line in lines if line.lstrip(" \t\f").startswith(";")]
         return len(lines) - sum(not _is_job(line.lstrip("; \t\f").split()) for line in comments)
-    return len(lines) - (name != "pai")
+    return len(lines) - (name not in HEADERLESS)
 
 
 def _is_job(fields: list[str]) -> bool:

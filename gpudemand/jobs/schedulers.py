@@ -1,0 +1,468 @@
+"""Accounting of schedulers other than Slurm, and the JSON of Slurm, Kubernetes and OpenCost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from gpudemand._array import STRING
+from gpudemand._validation import InputError
+from gpudemand.jobs.columns import LogColumns, canonical_status, map_unique, start_unstarted_at_end
+from gpudemand.jobs.files import LIMITS, Limits, TextTable, line_blocks, open_binary, read_json, read_table
+from gpudemand.jobs.times import EPOCH
+from gpudemand.units import gpu_share, parse_slurm_seconds
+
+#: What `open_accounting` and its sisters make of every record.
+FIELDS = (
+    *("job_id", "user", "group", "cluster", "partition", "submit", "start", "end", "gpus", "gpu_type", "status"),
+    "requested_time",
+)
+Record = dict[str, Any]
+
+
+def scheduled(log: LogColumns) -> pd.DataFrame:
+    """Jobs whose fields have the canonical names already; one that ended without a start never held anything."""
+    jobs = pd.DataFrame(
+        {
+            **{name: log.text(name) for name in ("job_id", "user", "group", "cluster", "gpu_type", "partition")},
+            **{name: log.time(name) for name in ("submit", "start", "end")},
+            "gpus": log.number("gpus", required=True),
+            "status": log.status("status"),
+            "requested_time": map_unique(log.text("requested_time"), parse_slurm_seconds, "float64"),
+        }
+    )
+    shares = map_unique(jobs["gpu_type"], lambda name: float(log.gpu_share.get(name, gpu_share(name))), "float64")
+    log.doubts += log.table.header.get("doubts", "").splitlines()
+    return start_unstarted_at_end(jobs.assign(gpus=jobs["gpus"] * shares.fillna(1.0)))
+
+
+def _table(
+    records: Iterable[tuple[int, Record]], source: str, bad: Mapping[int, str], doubts: Iterable[str]
+) -> TextTable:
+    """Table of records, each with its line."""
+    found = list(records)
+    if not found and not bad:
+        raise InputError(f"{source!r} holds no record of a job.")
+    columns = [[_text(record.get(name)) for _, record in found] for name in FIELDS]
+    rows = pa.table(columns, schema=pa.schema([(name, pa.string()) for name in FIELDS]))
+    return TextTable(
+        rows, np.array([line for line, _ in found], dtype=np.int64), source, bad, {"doubts": "\n".join(doubts)}
+    )
+
+
+def _text(value: Any) -> str | None:
+    return None if value in (None, "") else f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+def _epoch(value: Any) -> str | None:
+    """Epoch seconds of a field; nothing where it is zero. Univa's Grid Engine writes milliseconds."""
+    text = str(value).strip()
+    if not re.fullmatch(r"\d+(\.\d*)?", text) or float(text) <= 0:
+        return None
+    return str(int(float(text)) // (1000 if float(text) > 1e11 else 1))
+
+
+def _opener(read: Callable[[str, list[str]], Record | None], comment: str = "#") -> Callable[[Path, Limits], TextTable]:
+    """Reader of a file of records, one a line; `read` gives none for a record that is no run of a job."""
+
+    def open_lines(path: Path, limits: Limits = LIMITS) -> TextTable:
+        bad: dict[int, str] = {}
+        doubts: list[str] = []
+
+        def records() -> Iterator[tuple[int, Record]]:
+            for first, lines in line_blocks(path, limits):
+                for number, line in enumerate(lines.to_pylist(), start=first):
+                    if not line.strip() or line.startswith(comment):
+                        continue
+                    try:
+                        record = read(line, doubts)
+                    except (ValueError, IndexError, KeyError):
+                        bad[number] = "no record of this format"
+                        continue
+                    if record is not None:
+                        yield number, record
+
+        return _table(_last_of_each(records()), path.name, bad, dict.fromkeys(doubts))
+
+    return open_lines
+
+
+def _last_of_each(records: Iterable[tuple[int, Record]]) -> Iterator[tuple[int, Record]]:
+    """Records, of which one that says that a run began is none of its own once another says how it ended."""
+    runs: dict[Any, tuple[int, Record]] = {}
+    for line, record in records:
+        key = (record["job_id"], record["start"]) if record.get("start") else line
+        if key not in runs or runs[key][1]["status"] == "running":
+            runs[key] = line, record
+        else:
+            runs[line] = line, record
+    return iter(sorted(runs.values(), key=lambda run: run[0]))
+
+
+_PBS_FIELD = re.compile(r'(\S+?)=("[^"]*"|\S*)')
+_PBS_COUNT = re.compile(r"(?:ngpus|gpus|naccelerators|ngpu|nmics)", re.IGNORECASE)
+_TYPE = re.compile(r"gpu_?(?:type|model|name)=([\w.+-]+)|accelerator_model=([\w.+-]+)", re.IGNORECASE)
+#: Of other records, such as a job that is put into a queue, none is a run.
+_PBS_KINDS = {*"ABCDEGKLMQRSTUYakcrsu"}
+_PBS_STATUS = {"0": "completed", "-29": "timeout", "": "failed"}
+
+
+def _pbs(line: str, doubts: list[str]) -> Record | None:
+    """A record of PBS or Torque: of a run that began (S), ended (E) or was put back (R)."""
+    _, kind, job, text = line.split(";", 3)
+    if kind not in _PBS_KINDS:
+        raise ValueError(kind)
+    if kind not in "SER":
+        return None
+    field = {name: value.strip('"') for name, value in _PBS_FIELD.findall(text)}
+    asked = (
+        field.get("Resource_List.select") or field.get("Resource_List.nodes") or field.get("Resource_List.neednodes")
+    )
+    model = _TYPE.search(f"{asked} {text}")
+    status = _PBS_STATUS.get(field.get("Exit_status", ""), "failed")
+    return {
+        "job_id": job,
+        "user": field["user"],
+        "group": field.get("account") or field.get("group"),
+        "partition": field.get("queue"),
+        "submit": next((t for t in map(_epoch, (field.get(n) for n in ("etime", "qtime", "ctime"))) if t), None),
+        "start": _epoch(field.get("start")),
+        "end": _epoch(field.get("end")) if kind != "S" else None,
+        "gpus": _pbs_gpus(field, asked or ""),
+        "gpu_type": (model[1] or model[2]) if model else None,
+        "status": {"S": "running", "R": "requeued"}.get(kind, status),
+        "requested_time": field.get("Resource_List.walltime"),
+    }
+
+
+def _pbs_gpus(field: Mapping[str, str], asked: str) -> float:
+    """GPUs of a job: its sum, or else those of each chunk (``2:ncpus=8:ngpus=4+1:...``, ``2:ppn=8:gpus=4``)."""
+    total = [value for name, value in field.items() if _PBS_COUNT.fullmatch(name.removeprefix("Resource_List."))]
+    if total and "ppn=" not in asked:
+        return float(total[0])
+    gpus = 0.0
+    for chunk in asked.split("+"):
+        count, *parts = chunk.split(":")
+        each = [
+            float(value) for name, _, value in (p.partition("=") for p in (count, *parts)) if _PBS_COUNT.fullmatch(name)
+        ]
+        gpus += sum(each) * (float(count) if count.isdecimal() else 1.0)
+    return gpus
+
+
+_SGE_GPUS = re.compile(r"(?:^|[\s,])(?:[\w.]*gpus?\d*|cuda|nvidia)=(\d+)(?=[\s,]|$)", re.IGNORECASE)
+_SGE_TYPE = re.compile(r"gpu_?(?:type|model|name)=([\w.-]+)", re.IGNORECASE)
+
+
+def _sge(line: str, doubts: list[str]) -> Record | None:
+    """A record of Grid Engine's ``accounting``; its category, in a place by version, is what the job asked for."""
+    part = line.split(":")
+    place = next((i for i, text in enumerate(part) if i > 30 and re.match(r"\s*-\w+ ", text)), 39)
+    asked = part[place] if place < len(part) else ""
+    gpus = sum(float(count) for count in _SGE_GPUS.findall(asked))
+    slots, task = part[place - 5], part[place - 4]
+    if gpus and slots.isdecimal() and int(slots) > 1:
+        doubts.append(
+            "GPUs asked for (-l gpu=4) count a job, also where it has several slots; where `qconf -sc` lists them as "
+            "consumable YES rather than JOB, they are a slot: multiply them."
+        )
+    begin, limit, model = _epoch(part[9]), re.search(r"[hs]_rt=([\d:]+)", asked), _SGE_TYPE.search(asked)
+    seconds = limit[1] if limit else ""
+    return {
+        "job_id": part[5] + (f".{task}" if task.isdecimal() and task != "0" else ""),
+        "user": part[3],
+        "group": part[2],
+        "partition": part[0],
+        "submit": _epoch(part[8]) or int(part[8]),
+        "start": begin,
+        "end": _epoch(part[10]) or _epoch(part[8]),
+        "gpus": gpus,
+        "gpu_type": model[1] if model else None,
+        "status": "cancelled" if not begin else "completed" if part[11] == part[12] == "0" else "failed",
+        "requested_time": f"0:0:{seconds}" if seconds.isdecimal() else seconds,
+    }
+
+
+_LSF_TOKEN = re.compile(r'"((?:[^"]|"")*)"|(\S+)')
+_LSF_GPUS = re.compile(r"num=(\d+)|ngpus\w*=(\d+)")
+
+
+def _lsf(line: str, doubts: list[str]) -> Record | None:
+    """A record of LSF's ``lsb.acct`` of a job that ended."""
+    found = [
+        (match[1] if match[1] is not None else match[2], match[1] is not None) for match in _LSF_TOKEN.finditer(line)
+    ]
+    token = [text for text, _ in found]
+    if token[0] != "JOB_FINISH":
+        return None
+    place = 23 + int(token[22])
+    hosts = []
+    place += 1
+    while found[place][1]:
+        hosts.append(token[place].rpartition("*")[2])
+        place += 1
+    status, name = token[place], place + 2
+    after = next(i for i in range(name + 2, len(found)) if found[i][1])  # after the usage of resources
+    asked = [text for text, quoted in found[13:14] + found[name:] if quoted]
+    counts = [float(match[1] or match[2]) for text in reversed(asked) if (match := _LSF_GPUS.search(text))]
+    model = re.search(r"gmodel=(\w+)", " ".join(asked))
+    return {
+        "job_id": token[3],
+        "user": token[11],
+        "group": token[after + 1],
+        "partition": token[12],
+        "submit": _epoch(token[7]),
+        "start": _epoch(token[10]),
+        "end": _epoch(token[2]),
+        "gpus": counts[0] * max(len(set(hosts)), 1) if counts else 0.0,
+        "gpu_type": model[1] if model else None,
+        "status": "completed" if status == "64" else "failed",
+    }
+
+
+open_pbs, open_sge, open_lsf = _opener(_pbs), _opener(_sge), _opener(_lsf)
+
+_CONDOR_STATUS = ("", "pending", "running", "cancelled", "completed", "pending", "running", "running")
+
+
+def open_htcondor(path: Path, limits: Limits = LIMITS) -> TextTable:
+    """Read the history of HTCondor: of ``-json``, ``-long``, ``-af:h`` and ``-format`` as CSV."""
+    kind = _first_bytes(path).lstrip()
+    if kind[:1] in "[{":
+        found = read_json(path, limits)
+        rows = [(number, ad) for number, ad in enumerate(found if isinstance(found, list) else [found], start=1)]
+    elif re.match(r"\w+ = ", kind):
+        rows = list(_classads(path, limits))
+    else:
+        rows = _rows(path, limits)
+    return _table(((line, _condor(ad)) for line, ad in rows), path.name, {}, ())
+
+
+def _classads(path: Path, limits: Limits) -> Iterator[tuple[int, Record]]:
+    """Records of ``Name = value`` lines, which a blank line or one of asterisks ends."""
+    ad: Record = {}
+    for first, lines in line_blocks(path, limits):
+        for number, line in enumerate(lines.to_pylist(), start=first):
+            name, mark, value = line.partition(" = ")
+            if mark:
+                ad[name.strip()] = value.strip().strip('"')
+            elif ad:
+                yield number, ad
+                ad = {}
+    if ad:
+        yield number, ad
+
+
+def _rows(path: Path, limits: Limits) -> list[tuple[int, Record]]:
+    """Rows of a table with a header, separated by commas or by blanks."""
+    if "," in _first_bytes(path).partition("\n")[0]:
+        table = read_table(path, limits)
+        return list(zip(table.lines.tolist(), table.rows.to_pylist(), strict=True))
+    lines = [line.split() for _, block in line_blocks(path, limits) for line in block.to_pylist()]
+    named = [(n, dict(zip(lines[0], line, strict=False))) for n, line in enumerate(lines, start=1) if line]
+    return named[1:]
+
+
+def _condor(ad: Record) -> Record:
+    """A job of HTCondor; its last run counts, and one that was removed ended when it was."""
+    ad = {name.lower(): value for name, value in ad.items()}
+    code = str(ad.get("jobstatus", ""))
+    status = _CONDOR_STATUS[int(code)] if code.isdecimal() and int(code) < len(_CONDOR_STATUS) else None
+    start = _epoch(ad.get("jobcurrentstartdate") or ad.get("jobstartdate"))
+    end = _epoch(ad.get("completiondate")) or (
+        _epoch(ad.get("enteredcurrentstatus")) if status == "cancelled" else None
+    )
+    gpus = str(ad.get("requestgpus") or "0")
+    return {
+        "job_id": f"{ad['clusterid']}.{ad.get('procid', 0)}",
+        "user": str(ad.get("owner") or ad.get("user") or "").partition("@")[0],
+        "group": ad.get("acctgroup") or ad.get("accountinggroup"),
+        "submit": _epoch(ad.get("qdate")),
+        "start": None if status == "pending" else start,
+        "end": None if status in ("pending", "running") else end,
+        "gpus": "0" if gpus.lower() in ("undefined", "error") else gpus,
+        "gpu_type": ad.get("gpus_devicename") or ad.get("gpu_devicename"),
+        "status": status,
+    }
+
+
+#: Kubernetes' names of whole accelerators and of slices (MIG) of NVIDIA, as in the specification of a pod.
+K8S_GPUS = re.compile(
+    r"(?:nvidia|amd)\.com/(?:gpu(?:\.shared)?|mig-.+|gpu-.+|pgpu)|gpu\.intel\.com/(?:i915|xe)|habana\.ai/gaudi|google\.com/tpu"
+    r"|huawei\.com/Ascend\w+|(?:hygon|cambricon|enflame|metax-tech|mthreads|iluvatar|kunlunxin|biren)\.\w+/\w+"
+    r"|aws\.amazon\.com/neuron(?:device)?"
+)
+
+
+def open_pods(path: Path, limits: Limits = LIMITS) -> TextTable:
+    """Read the pods of ``kubectl get pods -A -o json``; the user is the namespace."""
+    found = read_json(path, limits)
+    pods = found.get("items", [found])
+    records = ((number, _pod(pod)) for number, pod in enumerate(pods, start=1) if pod.get("kind", "Pod") == "Pod")
+    return _table(records, path.name, {}, ())
+
+
+def _pod(pod: Record) -> Record:
+    meta, spec, status = pod["metadata"], pod.get("spec", {}), pod.get("status", {})
+    asked: dict[str, float] = {}
+    for container in spec.get("containers", ()):
+        resources = container.get("resources", {})
+        for name, count in {**resources.get("limits", {}), **resources.get("requests", {})}.items():
+            if K8S_GPUS.fullmatch(name):
+                asked[name] = asked.get(name, 0.0) + float(count)
+    states = [state.get("state", {}).get("terminated", {}) for state in status.get("containerStatuses", ())]
+    ends = [state["finishedAt"] for state in states if state.get("finishedAt")]
+    slices = [name.partition("mig-")[2] for name in asked if "mig-" in name]
+    phase = status.get("phase")
+    over = phase in ("Succeeded", "Failed")
+    return {
+        "job_id": meta.get("uid") or f"{meta.get('namespace')}/{meta['name']}",
+        "user": meta.get("namespace"),
+        "group": meta.get("namespace"),
+        "submit": meta.get("creationTimestamp"),
+        "start": status.get("startTime") if phase != "Pending" else None,
+        "end": max(ends) if ends and over else None,
+        "gpus": sum(asked.values()),
+        "gpu_type": slices[0] if len(slices) == len(asked) == 1 else None,
+        "status": phase,
+    }
+
+
+def open_opencost(path: Path, limits: Limits = LIMITS) -> TextTable:
+    """Read an allocation of OpenCost or Kubecost; the user is the namespace. What nobody held (idle) is left out."""
+    found = read_json(path, limits)
+    sets = found["data"] if isinstance(found, dict) else found
+    sets = sets.get("sets", sets) if isinstance(sets, dict) else sets
+    sets = [each.get("allocations", each) for each in (sets if isinstance(sets, list) else [sets]) if each]
+    each = [(name, part) for one in sets for name, part in one.items() if not name.startswith("__")]
+    records = (_allocation(name, part) for name, part in each)
+    return _table(enumerate(records, start=1), path.name, {}, ())
+
+
+def _allocation(name: str, part: Record) -> Record:
+    about = part.get("properties") or {}
+    begin, end = part["start"], part["end"]
+    hours = (pd.Timestamp(end) - pd.Timestamp(begin)).total_seconds() / 3600
+    return {
+        "user": about.get("namespace") or name,
+        "group": about.get("namespace") or name,
+        "cluster": about.get("cluster"),
+        "job_id": f"{name}@{begin}",
+        "submit": begin,
+        "start": begin,
+        "end": end,
+        "gpus": float(part.get("gpuHours") or 0.0) / hours if hours > 0 else 0.0,
+        "status": "completed",
+    }
+
+
+RUNAI_COLUMNS = (
+    "Workload name|Workload",
+    "Project",
+    "Created",
+    "Started",
+    "Ended|Finished",
+    "Allocated GPUs",
+    "Status",
+)
+
+
+def runai(log: LogColumns) -> pd.DataFrame:
+    """Workloads of Run:ai as its console exports them: the group is the project."""
+    jobs = pd.DataFrame(
+        {
+            "job_id": log.text(log.first_present("Workload name", "Workload")),
+            **log.texts(user="Submitted by", group="Project", cluster="Cluster"),
+            "submit": log.time("Created", required=True),
+            "start": log.time("Started"),
+            "end": log.time(log.first_present("Ended", "Finished")),
+            "gpus": log.number("Allocated GPUs", required=True),
+            "status": log.status("Status"),
+        }
+    )
+    return start_unstarted_at_end(jobs)
+
+
+SLURMDBD_COLUMNS = ("id_job", "state", "time_submit", "time_start", "time_end", "tres_alloc")
+_DBD_STATES = (
+    *("PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"),
+    *("BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"),
+)
+
+
+def slurmdbd(log: LogColumns) -> pd.DataFrame:
+    """Rows of ``<cluster>_job_table``; a job that runs has the end 0.
+
+    Kinds of resources are numbers there, which ``tres_table`` explains. 1001, the first beyond Slurm's own, counts as
+    gres/gpu, unless `gpu_share` names others.
+    """
+    ids = [name for name in log.gpu_share if name.isdecimal()] or ["1001"]
+    counts = map_unique(
+        log.text("tres_alloc").fillna(log.text("tres_req")), lambda text: _dbd_gpus(text, log, ids), "float64"
+    )
+    if not any(name.isdecimal() for name in log.gpu_share):
+        log.doubts.append(
+            "resources are numbers in this table: 1001 counts as gres/gpu, others do not. `select id, type, name from "
+            "tres_table` tells whether that is right; name another with gpu_share={'1002': 1} (--gpu-share 1002=1)."
+        )
+    states = log.number("state").mod(256)
+    words = states.map({float(code): canonical_status(word) for code, word in enumerate(_DBD_STATES)})
+    names = [name for name in ("submit", "eligible", "start", "end") if f"time_{name}" in log]
+    seconds = {name: log.number(f"time_{name}") for name in names}
+    times = {name: log.since_origin(each.where(each > 0), EPOCH) for name, each in seconds.items()}
+    frame = pd.DataFrame(
+        {
+            "job_id": log.text("id_job"),
+            **log.texts(user="id_user", group="account", cluster="cluster", partition="partition"),
+            "submit": pd.concat([times[name] for name in names if name in ("submit", "eligible")], axis=1).max(axis=1),
+            "start": times["start"],
+            "end": times["end"],
+            "gpus": counts.fillna(0.0),
+            "status": words.astype(STRING),
+            "requested_time": log.number("timelimit") * 60,
+        }
+    )
+    return start_unstarted_at_end(frame)
+
+
+def _dbd_gpus(text: str, log: LogColumns, ids: Sequence[str]) -> float:
+    counts = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+    return sum(float(counts.get(each, 0)) * log.gpu_share.get(each, 1.0) for each in ids)
+
+
+def _first_bytes(path: Path) -> str:
+    with open_binary(path) as file:
+        return file.peek(4096)[:4096].removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+
+
+#: Format -> what the first lines of its files are like.
+_LOOKS = {
+    "pbs": r"\s*\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Za-z];",
+    "lsf": r'\s*"[A-Z_]+" "[\d.]+" \d+ ',
+    "sge": r"(?:#.*\n)*[^:\n]+:[^:\n]*:[^:\n]*:[^:\n]*:[^:\n]*:\d+:[^:\n]*:-?\d+:\d+:\d+:\d+:",
+    "htcondor": r'\s*[\[{][\s\S]*"ClusterId"|\w+ = [\s\S]*\n(?:ClusterId|Owner) = |[\w ,]*\bClusterId\b',
+    "sacct": r'\s*\{[\s\S]*"(?:tres|tres_alloc_str|job_state)"|JobID(?:Raw)?\|',
+    "opencost": r'\s*[\[{][\s\S]*"(?:gpuHours|minutes)"',
+    "pods": r'\s*\{[\s\S]*"(?:Pod|PodList)"',
+    "prometheus": r'\s*\{[\s\S]*"resultType"',
+    "runai": r"(?=.*Allocated GPUs)(?=.*Workload)",
+    "slurmdbd": r"(?=.*\bid_job\b)(?=.*\btres_alloc\b)",
+    "focus": r"(?=.*\bChargePeriodStart\b)(?=.*\bConsumedQuantity\b)",
+}
+
+
+def recognise(path: Path) -> str | None:
+    """Format of a file by what it begins with; none for any other, and for a folder."""
+    if not path.is_file():
+        return None
+    try:
+        head = _first_bytes(path)
+    except InputError:
+        return None
+    return next((name for name, regex in _LOOKS.items() if re.match(regex, head)), None)
