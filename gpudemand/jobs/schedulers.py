@@ -190,6 +190,9 @@ def _sge(line: str, doubts: list[str]) -> Record | None:
 
 
 _LSF_TOKEN = re.compile(r'"((?:[^"]|"")*)"|(\S+)')
+_LSF_OTHER = re.compile(
+    r"JOB_(?:NEW|START|ACCEPT|STATUS|RESIZE\w*|SWITCH|MOVE|MODIFY2|SIGNAL|EXECUTE|CLEAN)|EVENT_ADRSV_FINISH"
+)
 _LSF_GPUS = re.compile(r"num=(\d+)|ngpus\w*=(\d+)")
 
 
@@ -200,7 +203,9 @@ def _lsf(line: str, doubts: list[str]) -> Record | None:
     ]
     token = [text for text, _ in found]
     if token[0] != "JOB_FINISH":
-        return None
+        if _LSF_OTHER.fullmatch(token[0]):
+            return None
+        raise ValueError(token[0])
     place = 23 + int(token[22])
     hosts = []
     place += 1

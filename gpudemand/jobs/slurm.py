@@ -349,7 +349,7 @@ def _from_json(path: Path, limits: Limits) -> TextTable:
     """Jobs of ``sacct --json``, or of ``squeue --json``, as sacct's columns."""
     found = read_json(path, limits)
     jobs = found.get("jobs") if isinstance(found, dict) else None
-    if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
+    if not jobs or not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
         raise InputError(f"{path.name!r} is JSON, but not that of sacct --json or squeue --json.")
     try:
         rows = [_json_row(job) for job in jobs]

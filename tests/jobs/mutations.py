@@ -104,7 +104,8 @@ LOGS: dict[str, tuple[str, bytes]] = {
         "pbs",
         _lines(
             "",
-            "03/01/2026 10:01:00;E;{i}.s;user=u{i} qtime=1772355600 start=1772355660 Resource_List.ngpus=4 end=1772362860",
+            "03/01/2026 10:01:00;E;{i}.s;user=u{i} qtime=1772355600 start=1772355660 "
+            "Resource_List.ngpus=4 end=1772362860",
         ),
     ),
     "sge": (
@@ -115,8 +116,8 @@ LOGS: dict[str, tuple[str, bytes]] = {
         "lsf",
         _lines(
             "",
-            '"JOB_FINISH" "10.1" 1772362860 10{i} 1001 3 8 1772355600 0 0 1772355660 "u{i}" "q" "" "" "" "h" "" "" "" "" "" 0 1 '
-            '"n1" 64 60.0 "t" "c" 1 0 "" "p" 0 8 "num=4"',
+            '"JOB_FINISH" "10.1" 1772362860 10{i} 1001 3 8 1772355600 0 0 1772355660 "u{i}" "q" "" "" "" "h" '
+            '"" "" "" "" "" 0 1 "n1" 64 60.0 "t" "c" 1 0 "" "p" 0 8 "num=4"',
         ),
     ),
     "simulator": ("simulator", _lines("job_id,arrival_s,service_sec,gpu_count", "{i},6{i},3600,2")),

@@ -280,7 +280,9 @@ def test_a_file_of_many_blocks_reads_like_one_block(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize("text", ['[{"user": "ada", "gpus": 1}]', '{"jobs": [\n{"user": "ada"}]}', '{\n "jobs": []\n}'])
 def test_json_is_called_json(tmp_path, form, text):
     (tmp_path / "log.json").write_text(text)
-    with pytest.raises(InputError, match=r"'log.json' is JSON; export it as CSV or Parquet"):
+    with pytest.raises(
+        InputError, match=r"'log.json' is (JSON; export it as CSV|JSON, but not that of sacct|not the JSON of sacct)"
+    ):
         read_jobs(tmp_path / "log.json", format=form, tz="UTC")
 
 
