@@ -85,7 +85,12 @@ def operation_type(op: Any, has_weight: bool) -> str:
 
 def _is_global(source: Any, result: Any) -> bool:
     """Whether all positions of an image or a volume are reduced to one."""
-    return len(source) > 3 and math.prod(result) == source[0] * source[-1] < math.prod(source)
+    return len(source) > 3 and _elements(result) == (source[0] or 1) * (source[-1] or 1) < _elements(source)
+
+
+def _elements(shape: Any) -> int:
+    """Elements of a shape; open extents, as of texts that are split, count as one."""
+    return math.prod(extent or 1 for extent in shape) if getattr(shape, "rank", 0) is not None else 1
 
 
 def is_view(op: Any) -> bool:
@@ -110,15 +115,34 @@ def _is_depthwise(span: Span) -> bool:
 
 def span_flops(span: Span, operations: Sequence[Any]) -> float:
     """Floating-point operations of an operator for the whole batch; zero if it is no matrix product or convolution."""
+    _check_known(span)
     if span.type in ("Gemm", "MatMul"):
         return _product_flops(operations[0])
     sizes = sum(math.prod(kernel.shape) for kernel in span.weights)
     if span.type == "Conv":
         filters = math.prod(span.weights[0].shape[-2:] if _is_depthwise(span) else span.weights[0].shape[-1:])
         return weighted_flops(math.prod(span.outputs[0].shape) / filters, sizes)
+    if span.type in RECURRENT_STATE and len(span.source.shape) > 3:
+        return weighted_flops(_steps_and_positions(span), sizes)
     if span.type == "ConvTranspose" or span.type in RECURRENT_STATE:
         return weighted_flops(math.prod(span.source.shape) / span.channels, sizes)
     return 0.0
+
+
+def _check_known(span: Span) -> None:
+    is_product = span.type in ("Gemm", "MatMul", "Conv", "ConvTranspose", *RECURRENT_STATE)
+    if is_product and None in [*span.source.shape, *span.outputs[0].shape]:
+        raise InputError(
+            f"{span.name} computes on a tensor of the open shape {tuple(span.source.shape)}; take the layers before it "
+            "that split text or make ragged tensors out of the model, and trace it on their results."
+        )
+
+
+def _steps_and_positions(span: Span) -> float:
+    """Samples x steps x positions of the state of a recurrent layer that convolves; its last kernel is the state's."""
+    steps, filters = span.source.shape[1], span.weights[-1].shape[-2]
+    returned = steps if len(span.outputs[0].shape) == len(span.source.shape) else 1
+    return float(steps * math.prod(span.outputs[0].shape) / returned / filters)
 
 
 def _product_flops(op: Any) -> float:
@@ -138,7 +162,7 @@ def item_size(tensor: Any) -> int:
 
 def bytes_of(tensors: Sequence[Any]) -> float:
     """Bytes of several tensors."""
-    return float(sum(math.prod(tensor.shape) * item_size(tensor) for tensor in tensors))
+    return float(sum(_elements(tensor.shape) * item_size(tensor) for tensor in tensors))
 
 
 #: Operations on a weight alone that are attributed to the weight itself.
@@ -258,12 +282,12 @@ class GraphReader:
         rule = SAVES[type_]
         if type_ in RECURRENT_STATE:
             hidden = outputs[-1].shape[-1] or 0
-            steps = math.prod(activations[0].shape[:-1])
+            steps = _elements(activations[0].shape[:-1])
             self._recorder.save(object(), steps * hidden * RECURRENT_STATE[type_] * item_size(outputs[0]))
         for tensor in [*(activations if rule.inputs else []), *(outputs if rule.output else [])]:
             self._recorder.save(self._storage.get(tensor.name, tensor.name), bytes_of([tensor]))
         if rule.extra:
-            self._recorder.save(object(), rule.extra * math.prod(outputs[0].shape))
+            self._recorder.save(object(), rule.extra * _elements(outputs[0].shape))
 
 
 class SpanRecorder:
@@ -285,8 +309,7 @@ class SpanRecorder:
             for layer in model._flatten_layers():
                 type_ = _layer_type(layer)
                 if type_:
-                    weights = [weight for weight in layer.weights if "kernel" in weight.name]
-                    self._patch(stack, layer, "call", type_, type(layer).__name__, weights)
+                    self._patch(stack, layer, "call", type_, type(layer).__name__, _kernels(layer, type_))
             for module in (backend.nn, tf.nn):
                 for name in KERAS_TYPES.keys() & dir(module):
                     self._patch(stack, module, name, KERAS_TYPES[name], name, None)
@@ -321,6 +344,14 @@ class SpanRecorder:
             return result
 
         return recorded
+
+
+def _kernels(layer: Any, type_: str) -> list[Any]:
+    """Weights that a layer multiplies with; of a cell that names them otherwise all matrices."""
+    named = [weight for weight in layer.weights if "kernel" in weight.name]
+    if named or type_ not in RECURRENT_STATE:
+        return named
+    return [weight for weight in layer.trainable_weights if len(weight.shape) > 1]
 
 
 def _channels(arguments: list[Any]) -> int:
@@ -403,10 +434,14 @@ def _declared_spec(model: Any, shape: Sequence[int | None], dtype: str | None) -
 def _make_graph(model: Any, specs: Sequence[InputSpec], spans: SpanRecorder, train: bool) -> tuple[Any, list[Any]]:
     import tensorflow as tf
 
-    graph = tf.__internal__.FuncGraph("trace")
-    with _functions_inlined(), graph.as_default(), spans.patched(model, graph):
-        tensors = [tf.compat.v1.placeholder(_dtype(model, spec), spec.shape) for spec in specs]
-        model(*_arguments(model, specs, tensors), **_mode(model, train))
+    # Layers that are not built have no kernels yet, nor the layers that they will make.
+    is_built = all(layer.built for layer in model._flatten_layers())
+    for recorder in [spans] if is_built else [None, spans]:
+        graph = tf.__internal__.FuncGraph("trace")
+        patches = contextlib.nullcontext() if recorder is None else recorder.patched(model, graph)
+        with _functions_inlined(), graph.as_default(), patches:
+            tensors = [tf.compat.v1.placeholder(_dtype(model, spec), spec.shape) for spec in specs]
+            model(*_arguments(model, specs, tensors), **_mode(model, train))
     return graph, tensors
 
 
@@ -436,8 +471,8 @@ def _arguments(model: Any, specs: Sequence[InputSpec], tensors: Sequence[Any]) -
     if len(tensors) == 1:
         return [tensors[0]]
     parameters = inspect.signature(model.call).parameters.values()
-    required = [p for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
-    return list(tensors) if len(required) >= len(tensors) else [list(tensors)]
+    taken = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name not in ("training", "mask")]
+    return list(tensors) if len(taken) >= len(tensors) else [list(tensors)]
 
 
 def _mode(model: Any, train: bool) -> dict[str, bool]:
@@ -461,6 +496,7 @@ def _read(model: Any, specs: Sequence[InputSpec], spans: SpanRecorder, graph: An
         n_parameters=sum(size for _, size in sizes),
         n_trainable=sum(size for variable, size in sizes if variable.trainable),
         parameter_bytes=float(sum(size * item_size(variable) for variable, size in sizes)),
+        state_bytes=bytes_of(_state(model, parameters)),
     )
 
 
@@ -468,6 +504,16 @@ def _parameters(model: Any) -> list[Any]:
     """Trainable and frozen weights, without running statistics and seeds."""
     found = {id(weight): weight for layer in model._flatten_layers() for weight in layer._trainable_variables}
     return list(found.values())
+
+
+def _state(model: Any, parameters: Sequence[Any]) -> list[Any]:
+    """Weights that are no parameters, without the running statistics of normalisations, as of PyTorch's modules."""
+    import keras
+
+    counted = {id(parameter) for parameter in parameters}
+    norms = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization)]
+    counted |= {id(weight) for layer in norms for weight in layer.weights}
+    return [weight for weight in model.weights if id(weight) not in counted]
 
 
 def _raise_input_error(model: Any, specs: Sequence[InputSpec], error: Exception) -> NoReturn:
@@ -480,4 +526,5 @@ def _raise_input_error(model: Any, specs: Sequence[InputSpec], error: Exception)
     # Keras wraps the original message, in bold, in the description of the call.
     bold = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.DOTALL)
     reason = first_line(error, bold.group(1) if bold else None)
-    raise call_error(f"the call of {model.name}", specs, place, reason) from error
+    others = isinstance(error, (TypeError, KeyError, IndexError, AttributeError))
+    raise call_error(f"the call of {model.name}", specs, place, reason, takes_others=others) from error

@@ -15,13 +15,14 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from gpudemand.cost.operators import (
     ATEN_KINDS,
     RECURRENT_STATE,
     Kernel,
     attention_flops,
     convolution_kind,
-    einsum_flops,
     fourier_flops,
     matmul_flops,
     torch_type,
@@ -42,12 +43,95 @@ def tensors_in(value: Any) -> Iterator[Any]:
     import torch
 
     if isinstance(value, torch.Tensor):
-        yield value
+        yield _whole(value)
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from tensors_in(item)
     elif isinstance(value, dict):
         yield from tensors_in(list(value.values()))
+
+
+def _whole(tensor: Any) -> Any:
+    """The tensor with all samples, of one inside ``torch.vmap`` or another transform."""
+    from torch._C import _functorch
+
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = _functorch.get_unwrapped(tensor)
+    return tensor
+
+
+def results_in(value: Any) -> Iterator[Any]:
+    """Yield the tensors of what a module returns: in containers and fields of objects, and those of an iterator."""
+    import torch
+
+    waiting, seen = [value], dict[int, Any]()
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or one is None or isinstance(one, (str, bytes, int, float, type)):
+            continue
+        seen[id(one)] = one
+        if isinstance(one, torch.Tensor):
+            yield one
+        elif isinstance(one, Mapping):
+            waiting += one.values()
+        elif isinstance(one, Iterable) and not hasattr(one, "parameters"):
+            waiting += one
+        waiting += vars(one).values() if hasattr(one, "__dict__") and not isinstance(one, torch.Tensor) else ()
+        waiting += (getattr(one, name, None) for name in getattr(one, "__slots__", ()) if isinstance(name, str))
+
+
+def state_bytes(module: Any) -> float:
+    """Bytes of the tensors that a module keeps beside its parameters: buffers, attributes, packed weights."""
+    import torch
+
+    parts = list(module.modules())
+    # The statistics of normalisations are a few numbers a channel, which what was measured has in its constant.
+    plain = [part for part in parts if not isinstance(part, torch.nn.modules.batchnorm._NormBase)]
+    kept = [value for part in plain for value in (*vars(part).values(), *_packed(part))]
+    sizes = {storage_key(tensor): storage_bytes(tensor) for tensor in tensors_in(kept)}
+    for parameter in module.parameters():
+        sizes.pop(storage_key(parameter), None)
+    return float(sum(sizes.values()))
+
+
+def _packed(part: Any) -> list[Any]:
+    """What a quantized layer saves: its weights are in an object of their own."""
+    import torch
+
+    packed = [value for value in vars(part).values() if isinstance(value, torch.ScriptObject)]
+    return [list(one.__getstate__()) for one in packed if hasattr(one, "__getstate__")]  # type: ignore[call-overload]
+
+
+def storage_key(tensor: Any) -> Hashable:
+    """Identity of the storage of a tensor, which its views share."""
+    try:
+        return tensor.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):  # sparse tensors have no storage
+        return id(tensor)
+
+
+def storage_bytes(tensor: Any) -> float:
+    """Bytes of the storage of a tensor."""
+    if is_sparse(tensor):
+        return float(tensor._nnz() * tensor.element_size())
+    try:
+        return float(tensor.untyped_storage().nbytes())
+    except (NotImplementedError, RuntimeError):
+        return float(tensor.numel() * tensor.element_size())
+
+
+def in_order(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Arguments in the order of the operator's signature, in whatever order keywords were written."""
+    import torch
+
+    if kwargs:
+        packet = getattr(torch.ops.aten, name, None)
+        for overload in packet.overloads() if packet else ():
+            names = [argument.name for argument in getattr(packet, overload)._schema.arguments]
+            given = {"self" if key == "input" and "self" in names else key: value for key, value in kwargs.items()}
+            if set(given) <= set(names[len(args) :]):
+                return [*args, *(given[key] for key in names if key in given)]
+    return [*args, *kwargs.values()]
 
 
 def indices(name: str, tensors: Sequence[Any]) -> Sequence[Any]:
@@ -97,24 +181,15 @@ def call_kind(type_: str, tensors: Sequence[Any]) -> str:
     return convolution_kind(weight.shape[2:], groups, channels)
 
 
-def call_flops(
-    type_: str, name: str, tensors: Sequence[Any], result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> float:
-    """Floating-point operations of a call for the whole batch; zero if it multiplies no matrices or the like."""
-    if type_ == "Conv":
-        return weighted_flops(result.numel() / tensors[1].shape[0], tensors[1].numel())
-    if type_ == "ConvTranspose":
-        return weighted_flops(tensors[0].numel() / tensors[1].shape[0], tensors[1].numel())
+def ruled_flops(type_: str, name: str, tensors: Sequence[Any], result: Any) -> float:
+    """Operations of a call for the whole batch that does not dispatch them in the trace; 0 for other calls."""
     if type_ == "Attention":
-        return attention_flops(*(tensor.shape for tensor in tensors[:3]))
-    if type_ == "DFT":
-        return _transform_flops(name, tensors[0], result, args, kwargs)
-    if type_ in RECURRENT_STATE:
+        query, key, value = (tensor.shape for tensor in tensors[:3])
+        return attention_flops((*result.shape[:-1], query[-1]), key, value)
+    if name in RECURRENT:
         weights = sum(tensor.numel() for tensor in tensors[1:] if tensor.dim() == 2)
         return weighted_flops(tensors[0].numel() / tensors[0].shape[-1], weights)
-    # A product of complex numbers is four of real ones.
-    factor = (4.0 if result.is_complex() else 1.0) * _density(tensors)
-    return factor * product_flops(name, tensors, result, args) if type_ in ("Gemm", "MatMul") else 0.0
+    return 0.0
 
 
 def sparse_bytes(flops: float, tensors: Sequence[Any]) -> float:
@@ -130,39 +205,6 @@ def is_sparse(tensor: Any) -> bool:
 def _density(tensors: Sequence[Any]) -> float:
     """Nonzeros of sparse operands as a share of their elements; 1 for dense ones."""
     return math.prod(tensor._nnz() / max(tensor.numel(), 1) for tensor in tensors if is_sparse(tensor))
-
-
-def product_flops(name: str, tensors: Sequence[Any], result: Any, args: Sequence[Any]) -> float:
-    """Operations of a matrix product from the shapes of its operands and result."""
-    shapes = [tuple(tensor.shape) for tensor in tensors]
-    if name == "einsum":
-        return einsum_flops(args[0], shapes)
-    if name == "bilinear":
-        return weighted_flops(result.numel() / shapes[2][0], math.prod(shapes[2]))
-    if name == "tensordot":
-        return matmul_flops(result.numel(), math.prod(shapes[0][axis] for axis in args[2]))
-    if "grouped_mm" in name:
-        # Of two matrices, groups share the summed axis.
-        groups = result.shape[0] if len(shapes[0]) == len(shapes[1]) == 2 else 1
-        return matmul_flops(result.numel() / groups, shapes[0][-1])
-    first = shapes[1] if name.rstrip("_") in ("addmm", "baddbmm", "addbmm", "addmv") else shapes[0]
-    return matmul_flops(result.numel(), first[-1]) * (first[0] if name == "addbmm" else 1)
-
-
-def _transform_flops(name: str, source: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
-    """Operations of Fourier transforms; their signal is the real side, if there is one."""
-    if name.endswith("stft"):
-        size = int(args[1] if len(args) > 1 else kwargs["n_fft"])
-        spectrum = result if name == "stft" else source
-        return fourier_flops(
-            size * spectrum.numel() / spectrum.shape[-2 if spectrum.is_complex() else -3], size, real=True
-        )
-    signal = next((tensor for tensor in (source, result) if not tensor.is_complex()), result)
-    default = {"2": (-2, -1), "n": tuple(range(signal.dim()))}.get(name[-1], -1)
-    axes = kwargs.get("dim", args[2] if len(args) > 2 else None)
-    axes = default if axes is None else axes
-    length = math.prod(signal.shape[axis] for axis in ([axes] if isinstance(axes, int) else axes))
-    return fourier_flops(signal.numel(), length, real=not signal.is_complex())
 
 
 #: Operators that allocate or describe data, or are views in all but name.
@@ -197,6 +239,7 @@ class Launch(NamedTuple):
     bytes: float
     half_bytes: float
     calls: int = 1
+    is_causal: bool = False
 
 
 class KernelRecorder:
@@ -205,11 +248,14 @@ class KernelRecorder:
     def __init__(self) -> None:
         self.backward = False
         self.is_casting = False
+        #: Operations so far, with those that causal masks save.
+        self.flops = 0.0
         self.launches: list[Launch] = []
         self._known: dict[Hashable, tuple[tuple[Any, ...], Launch | None]] = {}
 
     def mode(self) -> Any:
         """Context in which every operator that is dispatched is recorded."""
+        import torch
         from torch.utils._python_dispatch import TorchDispatchMode
 
         dispatch = self._dispatch
@@ -218,6 +264,11 @@ class KernelRecorder:
             """Mode that records ATen operators."""
 
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                if torch.is_inference_mode_enabled():  # operators arrive whole
+                    with self:
+                        parts = func.decompose(*args, **kwargs or {})
+                    if parts is not NotImplemented:
+                        return parts
                 return dispatch(func, args, kwargs or {})
 
         return Mode()  # type: ignore[no-untyped-call]
@@ -245,6 +296,7 @@ class KernelRecorder:
                 self._known[key] = (result.shape, result.stride(), result.dtype), launch
         if launch:
             self.launches.append(launch)
+            self.flops += launch.flops * (2.0 if launch.is_causal else 1.0)
         return result
 
     def _launch(self, func: Any, args: Any, kwargs: Any, result: Any) -> Launch | None:
@@ -257,8 +309,10 @@ class KernelRecorder:
         if not any(moved):
             return None
         is_autocast = kind == "cast" and (self.is_casting or self.backward)
-        shapes = _shapes(name, args, inputs, outputs)
-        return Launch(name, kind, self.backward, is_autocast, *shapes, _flops(func, args, kwargs, result), *moved)
+        shapes, flops = _shapes(name, args, inputs, outputs), _flops(func, args, kwargs, result)
+        is_causal = _is_causal(func, args)
+        flops *= 0.5 if is_causal else 1.0
+        return Launch(name, kind, self.backward, is_autocast, *shapes, flops, *moved, is_causal=is_causal)
 
 
 def _signature(func: Any, args: Any, kwargs: Any) -> Hashable:
@@ -303,6 +357,23 @@ def kernels_of(first: Sequence[Launch], second: Sequence[Launch], batch: int) ->
         if not is_handed_over:
             calls[kernel] += launch.calls
     return [kernel._replace(calls=number) for kernel, number in calls.items()]
+
+
+def growth_of(first: Sequence[Launch], second: Sequence[Launch]) -> list[str]:
+    """What is odd about launches with a batch and with twice as many samples."""
+    once, twice = (
+        [
+            sum(launch.calls * launch.flops for launch in launches),
+            sum(launch.calls for launch in launches if launch.calls > 1),
+        ]
+        for launches in (first, second)
+    )
+    if not second or (twice[0] <= 2.001 * once[0] and twice[1] <= once[1]):
+        return []
+    return [
+        "its work grows otherwise than the batch, so that the batch may not be its first axis; set batch_first=True or "
+        "transpose in a module around it"
+    ]
 
 
 def _corresponding(first: Sequence[Launch], second: Sequence[Launch]) -> Sequence[Launch]:
@@ -378,23 +449,74 @@ def _kind(name: str, args: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -
 
 
 def _distinct(tensor: Any) -> int:
-    """Elements of a tensor without those that broadcasting repeats."""
+    """Elements of a tensor without those that broadcasting repeats, or nonzeros of a sparse one."""
+    if is_sparse(tensor):
+        return int(tensor._nnz())
     return math.prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
 
 
+def _is_causal(func: Any, args: Any) -> bool:
+    """Whether attention leaves out half of its products."""
+    names = [argument.name for argument in func._schema.arguments]
+    return "is_causal" in names and bool(dict(zip(names, args, strict=False)).get("is_causal", False))
+
+
 def _flops(func: Any, args: Any, kwargs: Any, result: Any) -> float:
+    """Operations of a dispatched operator: PyTorch's own formula, or else one of `_PRODUCTS`."""
     from torch.utils.flop_counter import flop_registry
 
-    if "convolution" in func.__name__:
-        return _convolution_flops(func.__name__, args, list(tensors_in(args)), list(tensors_in(result)))
-    if func._overloadpacket.__name__ == "_grouped_mm":
-        return product_flops("_grouped_mm", args[:2], result, args)
+    name, tensors = func._overloadpacket.__name__, list(tensors_in(args))
+    if "convolution" in name:
+        return _convolution_flops(name, args, tensors, list(tensors_in(result)))
+    if name.startswith("_fft_"):
+        return _fourier_flops(args[0], args[1], result)
     count = flop_registry.get(func._overloadpacket)
-    if count is None:
-        return 0.0
-    names = [argument.name for argument in func._schema.arguments]
-    causal = dict(zip(names, args, strict=False)).get("is_causal", False)
-    return float(count(*args, **kwargs, out_val=result)) * (0.5 if causal else 1.0)
+    if count is not None:
+        flops = float(count(*args, **kwargs, out_val=result))
+    else:
+        flops = float(_PRODUCTS[name](*args, result)) if name in _PRODUCTS else 0.0
+    # A product of complex numbers is four of real ones.
+    return flops * _density(tensors) * (4.0 if tensors[-1].is_complex() else 1.0) if flops else 0.0
+
+
+def _grouped_flops(first: Any, second: Any, *rest: Any) -> float:
+    """Operations of products in groups; of two matrices, groups share the summed axis."""
+    result = rest[-1]
+    groups = result.shape[0] if first.dim() == second.dim() == 2 else 1
+    return matmul_flops(result.numel() / groups, first.shape[-1])
+
+
+def _trilinear_flops(*args: Any) -> float:
+    """Operations of a sum of products of three tensors with axes of length 1 put in."""
+    shapes = []
+    for tensor, axes in zip(args[:3], args[3:6], strict=True):
+        shape = list(tensor.shape)
+        for axis in sorted(axes):
+            shape.insert(axis, 1)
+        shapes.append(shape)
+    return 2.0 * math.prod(map(max, *shapes))
+
+
+#: Operations of products that PyTorch has no formula for, from arguments and result.
+_PRODUCTS: dict[str, Callable[..., float]] = {
+    **dict.fromkeys(("mv", "dot", "vdot"), lambda first, *_: 2.0 * first.numel()),
+    "addmv": lambda _, matrix, *rest: 2.0 * matrix.numel(),
+    "addbmm": lambda _, first, second, *rest: 2.0 * first.numel() * second.shape[-1],
+    "_int_mm": lambda first, second, result: matmul_flops(result.numel(), first.shape[-1]),
+    "_sparse_mm": lambda first, second, result: matmul_flops(result.numel(), first.shape[-1]),
+    "_sparse_addmm": lambda _, first, *rest: matmul_flops(rest[-1].numel(), first.shape[-1]),
+    "_grouped_mm": _grouped_flops,
+    "_trilinear": _trilinear_flops,
+    "_euclidean_dist": lambda first, *rest: matmul_flops(rest[-1].numel(), first.shape[-1]),
+    "_cdist_forward": lambda first, *rest: matmul_flops(rest[-1].numel(), first.shape[-1]),
+    "_cdist_backward": lambda gradient, first, *_: matmul_flops(gradient.numel(), first.shape[-1]),
+}
+
+
+def _fourier_flops(source: Any, axes: Sequence[int], result: Any) -> float:
+    """Operations of a Fourier transform; its signal is the real side, if there is one."""
+    signal = next((tensor for tensor in (source, result) if not tensor.is_complex()), result)
+    return fourier_flops(signal.numel(), math.prod(signal.shape[axis] for axis in axes), real=not signal.is_complex())
 
 
 def _convolution_flops(name: str, args: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> float:
@@ -462,6 +584,54 @@ def needs_gradient(*tensors: Any) -> bool:
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
+def opaque(results: Any, sources: Sequence[Any]) -> Any:
+    """Return `results` as outputs of one differentiable call on `sources` that dispatches nothing."""
+    import torch
+
+    class Opaque(torch.autograd.Function):
+        """Function whose gradients have the shapes of its inputs."""
+
+        @staticmethod
+        def forward(context: Any, *tensors: Any) -> Any:
+            """Give results of the right shapes, and keep the inputs."""
+            context.save_for_backward(*tensors)
+            return tuple(torch.empty_like(result) for result in results)
+
+        @staticmethod
+        def backward(context: Any, *gradients: Any) -> Any:
+            """Give gradients of the shapes of the inputs."""
+            return tuple(torch.empty_like(tensor) for tensor in context.saved_tensors)
+
+    return Opaque.apply(*sources)  # type: ignore[no-untyped-call]
+
+
+def fused_attention(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
+                    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False) -> Any:  # fmt: skip
+    """Scaled dot-product attention as the one kernel that it is on a GPU."""
+    import torch
+
+    if enable_gqa:
+        groups = query.shape[-3] // key.shape[-3]
+        key, value = (tensor.repeat_interleave(groups, -3) for tensor in (key, value))
+    shapes = (tensor.shape[:-2] for tensor in (query, key, value))
+    outer = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
+    if len(outer) != 2 or any(tensor.shape[:-2] != outer for tensor in (query, key, value)):
+        query, key, value = (_with_heads(tensor, outer) for tensor in (query, key, value))
+        attn_mask = attn_mask if attn_mask is None else _with_heads(attn_mask, outer)
+        out = fused_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
+        return out.reshape(*outer, *out.shape[-2:])
+    if attn_mask is not None:
+        attn_mask = attn_mask.to(query.dtype).expand(*query.shape[:-1], key.shape[-2])
+    attend = torch.ops.aten._scaled_dot_product_efficient_attention
+    return attend(query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale)[0]
+
+
+def _with_heads(tensor: Any, outer: Sequence[int]) -> Any:
+    """A tensor with two axes before its last two, samples and heads, broadcast to `outer`."""
+    whole = tensor.expand(*outer, *tensor.shape[-2:])
+    return whole.reshape(-1, outer[-1] if len(outer) > 1 else 1, *tensor.shape[-2:])
+
+
 @contextlib.contextmanager
 def autocast_flag() -> Iterator[None]:
     """Say that autocast is on, which modules ask; the listener does the casts."""
@@ -476,16 +646,30 @@ def autocast_flag() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def random_state_restored() -> Iterator[None]:
-    """Leave the generators of random numbers as they were."""
+def seeded(seed: int) -> Iterator[Callable[[], bool]]:
+    """Seed the generators of random numbers, and leave them as they were; yields whether numbers were drawn."""
     import torch
 
-    state = random.getstate()
+    def states() -> tuple[Any, ...]:
+        """State of each generator."""
+        return random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002 (the user's)
+
+    def bare() -> tuple[Any, ...]:
+        """States that compare."""
+        python, numpy, own = states()
+        return python, numpy[1].tobytes(), numpy[2], own.numpy().tobytes()
+
+    before = states()
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    torch.default_generator.manual_seed(seed)
+    start = bare()
     try:
-        with torch.random.fork_rng(devices=[]):
-            yield
+        yield lambda: bare() != start
     finally:
-        random.setstate(state)
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+        torch.set_rng_state(before[2])
 
 
 @contextlib.contextmanager

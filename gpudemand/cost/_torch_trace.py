@@ -14,17 +14,22 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import gc
 import itertools
 import warnings
+import weakref
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from types import FunctionType
-from typing import Any, NoReturn
+from types import CellType, FunctionType
+from typing import Any, NamedTuple, NoReturn
 
 from gpudemand._validation import InputError
 from gpudemand.cost import _torch_operators as calls
+from gpudemand.cost._surroundings import left_as_found
 from gpudemand.cost.operators import RECURRENT_STATE, Kernel, Operator, runs_in_half, runs_in_single, torch_type
 from gpudemand.cost.tracing import (
+    BATCH,
     InputSpec,
     Recorder,
     Traced,
@@ -49,6 +54,10 @@ class ValueNeededError(Exception):
     """The forward pass reads the value of a tensor that has none."""
 
 
+class UnseenError(Exception):
+    """The forward pass computes with tensors of operators that were not seen, as of another thread."""
+
+
 class IntegersNeededError(Exception):
     """An input of undeclared type is used as an index; `position` is that of the input."""
 
@@ -70,14 +79,6 @@ def intercepted(handler: Callable[[Any, Any, Any], Any]) -> AbstractContextManag
     return Mode()
 
 
-def storage_key(tensor: Any) -> Hashable:
-    """Identity of the storage of a tensor, which its views share."""
-    try:
-        return tensor.untyped_storage()._cdata
-    except (NotImplementedError, RuntimeError):  # sparse tensors have no storage
-        return id(tensor)
-
-
 class Listener:
     """Executes the calls of one forward pass on the tensors of a `FakeTensorMode` and records them.
 
@@ -87,50 +88,67 @@ class Listener:
     def __init__(self, recorder: Recorder, fake: Any, place: str = "cpu") -> None:
         self.mode = intercepted(self._call)
         self.path = [""]
+        #: Every operator that reaches ATen, whose operations count where the call that made them is recorded, ...
+        self.kernels = calls.KernelRecorder()
+        #: ... and operations of recorded calls and of constants; what is left was made by calls that were not seen.
+        self.counted = 0.0
         self._recorder, self._fake, self._place = recorder, fake, place
         self._parameters: dict[Hashable, Any] = {}
         self._undeclared: dict[Hashable, int] = {}
         self._running: list[Callable[..., Any]] = []
         self._saved: list[Any] = []
+        self._kept: list[Any] = []
         # Keys are addresses: no tensor of the trace may be freed before its end.
         self._alive: list[Any] = []
+        self._results: list[Any] = []
+        self._casts: dict[int, tuple[Any, Any]] = {}
+        #: Identities of the parameters and buffers of the copy, which live as long as it.
+        self.given: set[int] = set()
 
     def feed(self, tensor: Any, *, undeclared: int | None = None) -> None:
         """Declare an input; `undeclared` is its position if its type is not declared."""
-        self._recorder.feed(storage_key(tensor), batched=True)
+        self._recorder.feed(calls.storage_key(tensor), batched=True)
         self._alive.append(tensor)
         if undeclared is not None:
-            self._undeclared[storage_key(tensor)] = undeclared
+            self._undeclared[calls.storage_key(tensor)] = undeclared
 
     def feed_parameter(self, parameter: Any) -> None:
         """Declare a parameter."""
-        self._recorder.feed(storage_key(parameter), batched=False)
-        self._parameters[storage_key(parameter)] = parameter
+        self._recorder.feed(calls.storage_key(parameter), batched=False)
+        self._parameters[calls.storage_key(parameter)] = parameter
 
-    def save(self, tensor: Any) -> Any:
+    def save(self, tensor: Any) -> int:
         """Note that autograd saves `tensor`: a pack hook of ``saved_tensors_hooks``."""
         self._saved.append(tensor)
-        return tensor
+        self._kept.append(tensor)
+        return len(self._kept) - 1  # a result that its own operator refers to would never be freed
+
+    def saved(self, number: int) -> Any:
+        """Return what `save` noted: an unpack hook."""
+        return self._kept[number]
 
     def attribute_saved(self) -> None:
         """Attribute the tensors saved since the last operator to it."""
         for tensor in self._saved:
-            if storage_key(tensor) not in self._parameters:
-                self._recorder.save(storage_key(tensor), _storage_bytes(tensor))
+            if calls.storage_key(tensor) not in self._parameters:
+                self._recorder.save(calls.storage_key(tensor), calls.storage_bytes(tensor))
         self._alive.append(self._saved)
         self._saved = []
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if isinstance(func, FunctionType) and func not in self._running:
-            return self._trace_into(func, args, kwargs)
         name = func.__name__.partition(".")[0]
-        tensors = [*calls.tensors_in(args), *calls.tensors_in(kwargs)]
+        if isinstance(func, FunctionType) and func not in self._running and name != "grad":
+            return self._trace_into(func, args, kwargs)
+        tensors = list(calls.tensors_in(calls.in_order(name, args, kwargs)))
         self._check_values(name, tensors)
         if name == "cuda":
             return args[0]
+        before = self.kernels.flops
         result = self._compute(func, name, args, kwargs)
+        flops = self.kernels.flops - before
+        self.counted += flops
         if not calls.is_template(name):
-            self._note(name, args, kwargs, tensors, result)
+            self._note(name, args, kwargs, tensors, result, flops)
         return result
 
     def _compute(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
@@ -193,38 +211,55 @@ class Listener:
     def _check_values(self, name: str, tensors: Sequence[Any]) -> None:
         # The meta device takes attention apart, which then saves what its parts save, not what a kernel does.
         is_in_parts = name == "scaled_dot_product_attention" and self._place != "cpu"
-        if is_in_parts or (name in _READERS and any(self._recorder.is_live(storage_key(t)) for t in tensors)):
+        if is_in_parts or (name in _READERS and any(self._recorder.is_live(calls.storage_key(t)) for t in tensors)):
             raise ValueNeededError
+        if any(tensor.grad_fn is not None and not self.is_live(tensor) for tensor in tensors):
+            raise UnseenError
         for index in calls.indices(name, tensors):
-            position = self._undeclared.get(storage_key(index))
+            position = self._undeclared.get(calls.storage_key(index))
             if position is not None:
                 raise IntegersNeededError(position)
 
-    def _note(self, name: str, args: Any, kwargs: Any, tensors: list[Any], result: Any) -> None:
+    def is_live(self, tensor: Any) -> bool:
+        """Whether a tensor depends on inputs or parameters, by calls that were seen."""
+        return self._recorder.is_live(calls.storage_key(tensor))
+
+    def made(self) -> list[Any]:
+        """Weak references to the tensors without data that the pass made, which are let go."""
+        import torch
+
+        tensors = (tensor for tensor in calls.tensors_in(self._results) if id(tensor) not in self.given)
+        made = [weakref.ref(tensor) for tensor in tensors if tensor.is_meta or type(tensor) is not torch.Tensor]
+        for kept in (self._alive, self._results, self._saved, self._kept, self._parameters, self._casts):
+            kept.clear()
+        return made
+
+    def _note(self, name: str, args: Any, kwargs: Any, tensors: list[Any], result: Any, flops: float) -> None:
         """Record a call, unless it is a constant, a view or a copy."""
-        live = [tensor for tensor in tensors if self._recorder.is_live(storage_key(tensor))]
+        live = [tensor for tensor in tensors if self.is_live(tensor)]
+        self._alive.append(tensors)
+        self._results.append(result)
         if not live:
             return
-        keys = {storage_key(tensor) for tensor in tensors}
-        results = [tensor for tensor in calls.tensors_in(result) if storage_key(tensor) not in keys]
+        keys = {calls.storage_key(tensor) for tensor in tensors}
+        results = [tensor for tensor in calls.tensors_in(result) if calls.storage_key(tensor) not in keys]
         results = results[:1] if name in calls.PACKING else results
         if calls.is_in_place(name, kwargs):
             results = [kwargs.get("out", args[0])]
-        self._alive += [tensors, results]
         if not results:
             return
         if calls.is_plain_copy(name, live[0], results[0]):
-            self._recorder.alias(storage_key(results[0]), of=storage_key(live[0]))
+            self._recorder.alias(calls.storage_key(results[0]), of=calls.storage_key(live[0]))
         else:
-            self._record(name, args, kwargs, tensors, live, results)
+            self._record(name, args, flops, tensors, live, results)
 
     def _record(
-        self, name: str, args: Any, kwargs: Any, tensors: list[Any], live: list[Any], results: list[Any]
+        self, name: str, args: Any, flops: float, tensors: list[Any], live: list[Any], results: list[Any]
     ) -> None:
-        reads = [storage_key(tensor) for tensor in live]
+        reads = [calls.storage_key(tensor) for tensor in live]
         weights = {key: self._parameters[key] for key in reads if key in self._parameters}
         type_ = calls.call_type(name, tensors, results[0], bool(weights))
-        plain, flops = name.strip("_"), calls.call_flops(type_, name, tensors, results[0], args, kwargs)
+        plain, flops = name.strip("_"), calls.ruled_flops(type_, name, tensors, results[0]) or flops
         call = Operator(
             type_,
             calls.call_kind(type_, tensors),
@@ -235,11 +270,11 @@ class Listener:
             flops=flops,
             weight_bytes=float(sum(weight.numel() * weight.element_size() for weight in weights.values())),
             bytes_read=calls.sparse_bytes(flops, tensors)
-            or sum(_sizes(t for t in live if storage_key(t) not in weights).values()),
+            or sum(_sizes(t for t in live if calls.storage_key(t) not in weights).values()),
             bytes_written=sum(_sizes(results).values()),
         )
         counts = {key: weight.numel() for key, weight in weights.items()}
-        self._recorder.add(call, reads=reads, writes=[storage_key(t) for t in results], parameters=counts)
+        self._recorder.add(call, reads=reads, writes=[calls.storage_key(t) for t in results], parameters=counts)
         if type_ in RECURRENT_STATE and results[0].requires_grad:
             self._saved.append(tensors[0])
             self._recorder.save(object(), calls.recurrent_state(type_, name, args, results[0]))
@@ -273,16 +308,9 @@ def _sizes(tensors: Iterable[Any]) -> dict[Hashable, float]:
     """Bytes of each distinct storage, broadcast elements not counted."""
     sizes: dict[Hashable, float] = {}
     for tensor in tensors:
-        size = min(tensor.numel() * tensor.element_size(), _storage_bytes(tensor))
-        sizes[storage_key(tensor)] = max(size, sizes.get(storage_key(tensor), 0.0))
+        size = min(tensor.numel() * tensor.element_size(), calls.storage_bytes(tensor))
+        sizes[calls.storage_key(tensor)] = max(size, sizes.get(calls.storage_key(tensor), 0.0))
     return sizes
-
-
-def _storage_bytes(tensor: Any) -> float:
-    try:
-        return float(tensor.untyped_storage().nbytes())
-    except (NotImplementedError, RuntimeError):
-        return float(tensor.numel() * tensor.element_size())
 
 
 def _grouped_product(func: Any, args: Any, kwargs: Any) -> Any:
@@ -301,30 +329,33 @@ class KernelListener(Listener):
     Casts of parameters are cached for the pass, as autocast does.
     """
 
-    def __init__(self, recorder: Recorder, fake: Any, place: str, kernels: calls.KernelRecorder) -> None:
-        super().__init__(recorder, fake, place)
-        self._kernels = kernels
-        self._casts: dict[int, tuple[Any, Any]] = {}
+    def start_backward(self) -> None:
+        """Record what follows as of the backward pass, where checkpoints cast anew."""
+        self.kernels.backward = True
+        self._casts.clear()
 
     def _check_values(self, name: str, tensors: Sequence[Any]) -> None:
         """Accept every call: the values that a module reads were checked when its operators were traced."""
 
-    def _note(self, name: str, args: Any, kwargs: Any, tensors: list[Any], result: Any) -> None:
+    def _note(self, name: str, args: Any, kwargs: Any, tensors: list[Any], result: Any, flops: float) -> None:
         """Keep the results alive; kernels are recorded where they are dispatched."""
-        self._alive.append(result)
+        self._results.append(result)
 
     def _compute(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         import torch
 
+        if self.kernels.backward and not torch.is_grad_enabled():
+            return super()._compute(func, name, args, kwargs)  # not within a checkpoint, which computes anew
         plain = name.strip("_")
         type_ = torch_type(plain)
         dtype = torch.float16 if runs_in_half(type_) else torch.float32 if runs_in_single(type_, plain) else None
-        dtype = torch.bfloat16 if plain == "grouped_mm" else dtype
-        if dtype is not None:
+        dtype = torch.bfloat16 if plain == "grouped_mm" else torch.float32 if type_ == "DFT" else dtype
+        is_complex = any(tensor.is_complex() for tensor in calls.tensors_in((args, kwargs)))
+        if dtype is not None and not is_complex:
             args = tuple(self._cast(value, dtype) for value in args)
             kwargs = {key: self._cast(value, dtype) for key, value in kwargs.items()}
         if plain == "scaled_dot_product_attention":
-            return fused_attention(*args, **kwargs)
+            return calls.fused_attention(*args, **kwargs)
         if name in calls.RECURRENT and isinstance(args[2], (list, tuple)) and not calls.is_packed(name, args):
             return self._recurrent(name, args)
         return super()._compute(func, name, args, kwargs)
@@ -339,10 +370,15 @@ class KernelListener(Listener):
         for matrix, is_state in zip(matrices, itertools.cycle((False, True)), strict=False):
             for backward in passes:
                 launches, rows = (steps, samples // steps) if is_state else (1, samples)
-                self._kernels.add_products(matrix, rows, launches, backward=backward)
+                self.kernels.add_products(matrix, rows, launches, backward=backward)
                 if backward:  # gradients of the weights, over all steps
-                    self._kernels.add_products(matrix, samples, 1, backward=True)
-        return opaque(calls.recurrent_result(name, args), [source, *weights])
+                    self.kernels.add_products(matrix, samples, 1, backward=True)
+        return calls.opaque(calls.recurrent_result(name, args), [source, *weights])
+
+    def _flex_attention(self, query: Any, key: Any, value: Any) -> Any:
+        """Attention as its one kernel, whatever function changes its scores."""
+        _, *statistics = super()._flex_attention(query, key, value)
+        return calls.fused_attention(query, key, value, enable_gqa=True), *statistics
 
     @staticmethod
     def _kernels_of_gradient(source: Any, weights: Sequence[Any]) -> bool:
@@ -362,101 +398,142 @@ class KernelListener(Listener):
             return value
         key = id(value) if value.is_leaf and value.requires_grad else None
         if key not in self._casts:
-            self._kernels.is_casting = True
+            self.kernels.is_casting = True
             found = value.to(dtype)
-            self._kernels.is_casting = False
+            self.kernels.is_casting = False
             if key is None:
                 return found
             self._casts[key] = (value, found)
         return self._casts[key][1]
 
 
-def opaque(results: Any, sources: Sequence[Any]) -> Any:
-    """Return `results` as outputs of one differentiable call on `sources` that dispatches nothing."""
-    import torch
+class _Request(NamedTuple):
+    """What is traced, and how: module, inputs, `train` as of `OpGraph.from_torch`, and seed of random numbers."""
 
-    class Opaque(torch.autograd.Function):
-        """Function whose gradients have the shapes of its inputs."""
+    module: Any
+    specs: list[InputSpec]
+    train: bool | None
+    seed: int = 0
 
-        @staticmethod
-        def forward(context: Any, *tensors: Any) -> Any:
-            """Give results of the right shapes, and keep the inputs."""
-            context.save_for_backward(*tensors)
-            return tuple(torch.empty_like(result) for result in results)
-
-        @staticmethod
-        def backward(context: Any, *gradients: Any) -> Any:
-            """Give gradients of the shapes of the inputs."""
-            return tuple(torch.empty_like(tensor) for tensor in context.saved_tensors)
-
-    return Opaque.apply(*sources)  # type: ignore[no-untyped-call]
+    def doubled(self) -> _Request:
+        """The same with twice as many samples."""
+        batch = batch_of(self.specs)
+        shapes = [(2 * batch, *spec.shape[1:]) if spec.shape[:1] == (batch,) else spec.shape for spec in self.specs]
+        pairs = zip(self.specs, shapes, strict=True)
+        return self._replace(specs=[spec._replace(shape=shape) for spec, shape in pairs])
 
 
-def fused_attention(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
-                    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False) -> Any:  # fmt: skip
-    """Scaled dot-product attention as the one kernel that it is on a GPU."""
-    import torch
-
-    if enable_gqa:
-        groups = query.shape[-3] // key.shape[-3]
-        key, value = (tensor.repeat_interleave(groups, -3) for tensor in (key, value))
-    if attn_mask is not None:
-        attn_mask = attn_mask.to(query.dtype).expand(*query.shape[:-1], key.shape[-2])
-    attend = torch.ops.aten._scaled_dot_product_efficient_attention
-    return attend(query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale)[0]
+#: Seeds of random numbers that a network is traced with whose graph depends on them.
+_SEEDS = range(4)
 
 
 def trace(module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool | None = None) -> Traced:
     """Trace `module`; see `OpGraph.from_torch`."""
     module = _check_module(module)
-    specs = read_inputs(input_shape, input_dtype)
-    while True:
-        try:
-            return _operators(module, specs, train)._replace(kernels=_kernels(module, specs, train))
-        except IntegersNeededError as error:
-            specs[error.position] = specs[error.position]._replace(dtype="int64")
-
-
-def _operators(module: Any, specs: Sequence[InputSpec], train: bool | None) -> Traced:
-    """Record operators on meta tensors, or, where constants with values or attention need it, on fake ones of the CPU.
-
-    Fake tensors take several times as long; the two agree but for attention, which the meta device takes apart.
-    """
-    with contextlib.suppress(InputError):
-        return _operators_on("meta", module, specs, train)
-    return _operators_on("cpu", module, specs, train)
-
-
-def _operators_on(place: str, module: Any, specs: Sequence[InputSpec], train: bool | None) -> Traced:
-    """Record operators; with twice as many samples, too, if some read parameters alone, as what they make may grow."""
-    trace = _Trace(module, specs, train, place)
-    traced = trace.run()
-    if trace.has_fixed:
-        with contextlib.suppress(InputError):
-            twice = _Trace(module, _doubled(specs), train, place).run()
-            return traced._replace(operators=with_fixed(traced.operators, twice.operators, batch_of(specs)))
+    request = _Request(module, read_inputs(input_shape, input_dtype), train)
+    copied = {id(tensor) for tensor in itertools.chain(module.parameters(), module.buffers())}
+    made: list[Any] = []
+    with left_as_found(module, copied):
+        while True:
+            try:
+                traced = _traced(request, made)
+                break
+            except IntegersNeededError as error:
+                request.specs[error.position] = request.specs[error.position]._replace(dtype="int64")
+    _check_gone(type(module).__name__, made)
     return traced
 
 
-def _kernels(module: Any, specs: Sequence[InputSpec], train: bool | None) -> Sequence[Kernel]:
+def _check_gone(name: str, made: list[Any]) -> None:
+    """Raise `InputError` if something still refers to a tensor that was made in the trace."""
+    if all(reference() is None for reference in made):
+        return
+    gc.collect()
+    alive = [tensor for reference in made if (tensor := reference()) is not None]
+    # PyTorch itself may hold some, where no code reaches them.
+    holders = [found for found in gc.get_referrers(*alive) if found is not alive] if alive else []
+    if any(isinstance(found, (dict, list, tuple, set, deque, CellType)) for found in holders):
+        raise InputError(
+            f"the forward pass of {name} keeps tensors outside of the module, where a trace cannot remove them; let it "
+            "keep them in its attributes, and build the model anew."
+        )
+
+
+def _traced(request: _Request, made: list[Any]) -> Traced:
+    """Operators and kernels; of a network whose graph depends on random numbers, those with the most operations."""
+    traced, is_random = _operators(request, made)
+    found = [traced]
+    if is_random:
+        found += [_operators(request._replace(seed=seed), made)[0] for seed in _SEEDS[1:]]
+    seed = max(range(len(found)), key=lambda number: found[number].flops)
+    caveats = []
+    if any(other.operators != traced.operators for other in found):
+        caveats.append(
+            f"its operators depend on random numbers, {min(one.flops for one in found):.3g} to "
+            f"{found[seed].flops:.3g} operations a sample in {len(found)} passes; the largest counts"
+        )
+    kernels, said = _kernels(request._replace(seed=seed), made)
+    caveats += [*found[seed].caveats, *said]
+    caveats += _missing_kernels(found[seed], kernels)
+    return found[seed]._replace(kernels=kernels, caveats=caveats)
+
+
+def _missing_kernels(traced: Traced, kernels: Sequence[Kernel]) -> list[str]:
+    """What of the operators is not in the kernels."""
+    if not kernels:
+        return []
+    spared = sum(0.5 * call.flops for call in traced.operators if call.type == "Attention")  # by a causal mask
+    forward = [kernel for kernel in kernels if not kernel.backward]
+    done = sum(kernel.calls * (kernel.flops + kernel.fixed_flops / BATCH) for kernel in forward)
+    if traced.flops - spared <= done * _ENOUGH and done <= traced.flops * _ENOUGH:
+        return []
+    return [f"its operators have {traced.flops:.3g} operations a sample, the kernels of its forward pass {done:.3g}"]
+
+
+#: Ratio of operations from which on they differ.
+_ENOUGH = 1.02
+
+
+def _operators(request: _Request, made: list[Any]) -> tuple[Traced, bool]:
+    """Record operators on meta tensors, or, where constants with values or attention need it, on fake ones of the CPU.
+
+    Fake tensors take several times as long; the two agree but for attention, which the meta device takes apart. Also
+    whether random numbers may decide on them.
+    """
+    with contextlib.suppress(InputError):
+        return _operators_on("meta", request, made)
+    return _operators_on("cpu", request, made)
+
+
+def _operators_on(place: str, request: _Request, made: list[Any]) -> tuple[Traced, bool]:
+    """Record operators; with twice as many samples, too, if some read parameters alone, as what they make may grow."""
+    trace = _Trace(request, place, made)
+    traced = trace.run()
+    if trace.has_fixed:
+        with contextlib.suppress(InputError):
+            twice = _Trace(request.doubled(), place, made).run()
+            operators = with_fixed(traced.operators, twice.operators, batch_of(request.specs))
+            traced = traced._replace(operators=operators)
+    return traced, trace.is_random
+
+
+def _kernels(request: _Request, made: list[Any]) -> tuple[Sequence[Kernel], list[str]]:
     """Record kernels on meta tensors, or, where constants with values are mixed in, on fake ones, which are slow.
 
-    Empty where the backward pass runs on neither, as that of `flex_attention`.
+    Empty where a pass runs on neither; also what there is to say about them.
     """
+    reason = ""
     twice: Sequence[calls.Launch] = ()
     for place in ("meta", "cpu"):
+        try:
+            once = _KernelTrace(request, place, made).launches()
+        except InputError as error:
+            reason = first_line(error.__cause__ or error)
+            continue
         with contextlib.suppress(InputError):
-            once = _KernelTrace(module, specs, train, place).launches()
-            with contextlib.suppress(InputError):
-                twice = _KernelTrace(module, _doubled(specs), train, place).launches()
-            return calls.kernels_of(once, twice, batch_of(specs))
-    return ()
-
-
-def _doubled(specs: Sequence[InputSpec]) -> list[InputSpec]:
-    """Inputs of twice as many samples."""
-    batch = batch_of(specs)
-    return [spec._replace(shape=(2 * batch, *spec.shape[1:])) if spec.shape[:1] == (batch,) else spec for spec in specs]
+            twice = _KernelTrace(request.doubled(), place, made).launches()
+        return calls.kernels_of(once, twice, batch_of(request.specs)), calls.growth_of(once, twice)
+    return (), [f"the kernels of a step could not be recorded ({reason}), and are derived from its operators"]
 
 
 def _check_module(module: Any) -> Any:
@@ -476,17 +553,37 @@ def _is_keras(value: Any) -> bool:
     return any(parent.__module__.startswith("keras.") for parent in type(value).__mro__)
 
 
-class _Trace:
-    """One forward pass of a copy of a module, on fake tensors of the CPU or on tensors of the meta device."""
+def _one_process_norm() -> type:
+    """Batch normalisation on samples of one process, of any number of axes."""
+    import torch
 
-    def __init__(self, module: Any, specs: Sequence[InputSpec], train: bool | None, place: str = "cpu") -> None:
+    class BatchNorm(torch.nn.modules.batchnorm._BatchNorm):
+        """Batch normalisation that takes what ``SyncBatchNorm`` takes."""
+
+        def _check_input_dim(self, input: Any) -> None:  # noqa: A002
+            """Accept images and volumes."""
+
+    return BatchNorm
+
+
+class _Trace:
+    """One forward pass of a copy of a module, on fake tensors of the CPU or on tensors of the meta device.
+
+    `made` receives weak references to the tensors of the pass.
+    """
+
+    listener_type: type[Listener] = Listener
+
+    def __init__(self, request: _Request, place: str, made: list[Any]) -> None:
         import torch
         from torch._subclasses.fake_tensor import FakeTensorMode
 
-        self._original, self._specs, self._train, self._place = module, specs, train, place
+        self._original, self._specs, self._train, self._seed = request
+        self._place, self._made = place, made
         self._fake: Any = FakeTensorMode(allow_non_fake_inputs=True) if place == "cpu" else torch.device(place)
-        self._recorder = Recorder(batch_of(specs))
-        self._listener = Listener(self._recorder, self._fake, place)
+        self._recorder = Recorder(batch_of(self._specs))
+        self._listener = self.listener_type(self._recorder, self._fake, place)
+        self.is_random = False
 
     @property
     def has_fixed(self) -> bool:
@@ -495,20 +592,31 @@ class _Trace:
 
     def run(self) -> Traced:
         """Trace a forward pass on fake tensors; raises `InputError`, or `IntegersNeededError` for an index input."""
-        with warnings.catch_warnings(), calls.random_state_restored(), calls.fake_tensor_log_disabled():
+        import torch
+
+        with warnings.catch_warnings(), calls.seeded(self._seed) as has_drawn, calls.fake_tensor_log_disabled():
             warnings.simplefilter("ignore")
             module = self._copy()
             args, kwargs = self._arguments(module)
+            # What the module compiles is traced as it is written.
+            eager = torch.compiler.set_stance("force_eager")
+            gradients = torch.set_grad_enabled(self._train is not False)
             try:
-                self._forward(module, args, kwargs)
+                with gradients, eager, calls.flex_attention_on_cpu():
+                    self._forward(module, args, kwargs)
             except IntegersNeededError:
                 raise
             except Exception as error:
                 self._raise_input_error(error)
+            finally:
+                self._made += self._listener.made()
+            self.is_random = has_drawn()
         return self._traced()
 
     def _copy(self) -> Any:
         """Copy the module, with fake parameters and hooks that report the running submodule to the listener."""
+        import torch
+
         self._check_no_script()
         memo: dict[int, Any] = {id(parameter): self._fake_parameter(parameter) for parameter in self._parameters()}
         memo |= {id(buffer): self._constant(buffer) for buffer in self._original.buffers()}
@@ -520,7 +628,10 @@ class _Trace:
                 f"{self._name()} cannot be copied for the trace ({first_line(error)}); "
                 "take what cannot be copied out of its attributes."
             ) from error
+        self._listener.given = {id(tensor) for tensor in itertools.chain(module.parameters(), module.buffers())}
         for path, part in module.named_modules():
+            if isinstance(part, torch.nn.SyncBatchNorm):
+                part.__class__ = _one_process_norm()
             part.register_forward_pre_hook(functools.partial(self._enter, path))
             part.register_forward_hook(self._leave, always_call=True)
         return module if self._train is None else module.train(self._train)
@@ -586,22 +697,28 @@ class _Trace:
     def _forward(self, module: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         import torch
 
-        hooks = torch.autograd.graph.saved_tensors_hooks(self._listener.save, lambda tensor: tensor)
-        # What the module compiles is traced as it is written.
-        eager = torch.compiler.set_stance("force_eager")
-        gradients = torch.set_grad_enabled(self._train is not False)
-        with gradients, hooks, eager, calls.flex_attention_on_cpu(), self._listener.mode:
-            module(*args, **kwargs)
+        hooks = torch.autograd.graph.saved_tensors_hooks(self._listener.save, self._listener.saved)
+        with hooks, self._listener.kernels.mode(), self._listener.mode:
+            results = list(calls.results_in(module(*args, **kwargs)))
         self._listener.attribute_saved()
+        if not any(map(self._listener.is_live, results)) and (results or self._parameters()):
+            raise UnseenError
 
     def _raise_input_error(self, error: Exception) -> NoReturn:
         import torch
         from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
         place = user_line(error, __file__, torch.__file__)
+        if isinstance(error, UnseenError):
+            raise InputError(
+                f"the forward pass of {self._name()}{place} computes where a trace does not see it, as in another "
+                "thread; run its parts one after the other, in one thread."
+            ) from error
         if isinstance(error, (ValueNeededError, DataDependentOutputException, DynamicOutputShapeException)):
             raise value_error(f"the forward pass of {self._name()}", place, "torch.where") from error
-        raise call_error(f"the forward pass of {self._name()}", self._specs, place, first_line(error)) from error
+        others = isinstance(error, (TypeError, KeyError, IndexError, AttributeError))
+        what, reason = f"the forward pass of {self._name()}", first_line(error)
+        raise call_error(what, self._specs, place, reason, takes_others=others) from error
 
     def _traced(self) -> Traced:
         parameters = self._parameters()
@@ -613,7 +730,14 @@ class _Trace:
             n_trainable=sum(p.numel() for p in parameters if p.requires_grad),
             parameter_bytes=float(sum(p.numel() * p.element_size() for p in parameters)),
             n_sparse=self._sparse(),
-        )
+            state_bytes=calls.state_bytes(self._original),
+        )._replace(caveats=self._caveats())
+
+    def _caveats(self) -> list[str]:
+        missing = self._listener.kernels.flops - self._listener.counted
+        if missing <= (_ENOUGH - 1.0) * self._listener.counted:
+            return []
+        return [f"{missing / batch_of(self._specs):.3g} operations a sample are of no operator that was seen"]
 
     def _sparse(self) -> int:
         """Trainable parameters of embeddings with sparse gradients."""
@@ -635,22 +759,23 @@ class _Trace:
 class _KernelTrace(_Trace):
     """A forward and a backward pass of a copy of a module whose kernels are recorded."""
 
-    def __init__(self, module: Any, specs: Sequence[InputSpec], train: bool | None, place: str) -> None:
-        super().__init__(module, specs, train, place)
-        self._kernels = calls.KernelRecorder()
-        self._listener = KernelListener(self._recorder, self._fake, place, self._kernels)
+    listener_type = KernelListener
+    _listener: KernelListener
 
     def launches(self) -> list[calls.Launch]:
         """Launches of the two passes."""
         self.run()
-        return self._kernels.launches
+        return self._listener.kernels.launches
 
     def _forward(self, module: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         import torch
 
-        with calls.autocast_flag(), torch.set_grad_enabled(self._train is not False), self._kernels.mode():
-            with self._listener.mode:
-                results = [result for result in calls.tensors_in(module(*args, **kwargs)) if result.requires_grad]
-            self._kernels.backward = True
+        kernels = self._listener.kernels
+        # In the backward pass, too, as checkpoints compute anew there.
+        with calls.autocast_flag(), kernels.mode(), self._listener.mode:
+            results = [result for result in calls.results_in(module(*args, **kwargs)) if result.requires_grad]
+            self._listener.start_backward()
             if results:
                 torch.autograd.backward(results, [torch.empty_like(result) for result in results])
+        for parameter in module.parameters():
+            parameter.grad = None

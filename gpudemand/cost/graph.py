@@ -22,6 +22,7 @@ from gpudemand.cost.operators import (
     BATCHED,
     OTHER,
     VOCABULARY,
+    IncompleteTraceWarning,
     Kernel,
     Operator,
     UnknownOperatorWarning,
@@ -61,11 +62,15 @@ class OpGraph:
         Of the whole network, shared ones once; running statistics of batch normalisation are no parameters.
     parameter_bytes : float
         Memory of the parameters as stored.
+    state_bytes : float
+        Memory of what the network keeps beside parameters: buffers, banks, packed weights.
     n_sparse : int
         Trainable parameters of embeddings with sparse gradients: a step touches the rows that are looked up, no others.
     kernels : DataFrame, optional
         Kernels of a training step, where the framework's own were recorded (PyTorch); the columns are the fields of
         `Kernel`.
+    caveats : tuple of str
+        What the trace may lack, as it was warned of.
 
     Notes
     -----
@@ -103,6 +108,8 @@ class OpGraph:
     parameter_bytes: float = 0.0
     n_sparse: int = 0
     kernels: pd.DataFrame | None = None
+    caveats: tuple[str, ...] = ()
+    state_bytes: float = 0.0
 
     @classmethod
     def from_operators(
@@ -206,7 +213,10 @@ class OpGraph:
     @classmethod
     def _from_trace(cls, traced: Traced) -> OpGraph:
         kernels = pd.DataFrame(traced.kernels, columns=list(Kernel._fields)) if traced.kernels else None
-        graph = cls.from_operators(traced.operators, traced.edges, kernels=kernels, **traced.attributes)
+        said = tuple(traced.caveats)
+        graph = cls.from_operators(traced.operators, traced.edges, kernels=kernels, caveats=said, **traced.attributes)
+        for caveat in graph.caveats:
+            warnings.warn(f"{graph.name}: {caveat}.", IncompleteTraceWarning, stacklevel=3)
         if graph.other_:
             warnings.warn(
                 f"{graph.name} has operators that are not in the vocabulary and count as 'Other', without "

@@ -164,11 +164,17 @@ class Layer(NamedTuple):
     saved_extra: Size
     #: ... and half-precision copies of its weights and inputs, under autocast.
     half_copies: Size
-    #: Bytes of trainable parameters that it is the first to use.
+    #: Bytes of trainable parameters that it is the first to use, and whether their gradient is only of rows looked up.
     weights: float
+    is_sparse: bool
     requires_grad: bool
     #: Scratch memory of the forward pass, and of the backward pass; only on a CPU, where it is known.
     workspace: Size
+
+    @property
+    def gradient(self) -> Size:
+        """Bytes of the gradient of its parameters."""
+        return self.output if self.is_sparse else (self.weights, 0.0)
 
 
 class _Reader:
@@ -179,6 +185,7 @@ class _Reader:
         self._inputs = graph.producers
         self._item = graph.parameter_bytes / graph.n_parameters if graph.n_parameters else 4.0
         self._trained = graph.n_trainable / graph.n_parameters if graph.n_parameters else 0.0
+        self._sparse = _sparse_tables(graph)
         self._width = (autocast_widths(graph) if mixed_precision else np.ones(len(self._rows))).tolist()
         self._mixed_precision, self._cpu = mixed_precision, cpu
         self._requires_grad: list[bool] = []
@@ -211,6 +218,7 @@ class _Reader:
             saved_extra=(fixed, rest),
             half_copies=self._half_copies(position, row),
             weights=row.parameters * self._item * self._trained,
+            is_sparse=position in self._sparse,
             requires_grad=self._requires_grad[position],
             workspace=self._workspace(row),
         )
@@ -268,6 +276,17 @@ class _Reader:
             return list(dict.fromkeys([own, *inputs]))
         with_own = rule.output or abs(remaining - _written(row)) <= _ROUNDING * _written(row)
         return list(dict.fromkeys([*inputs, own] if with_own else inputs))
+
+
+def _sparse_tables(graph: OpGraph) -> set[int]:
+    """Positions of the look-ups whose tables have sparse gradients: of all tables the largest that add up to these."""
+    left, found = graph.n_sparse, set[int]()
+    tables = graph.nodes["parameters"].where(graph.nodes["type"] == "Gather", 0)
+    for position, size in tables.sort_values(ascending=False, kind="stable").items():
+        if 0 < size <= left:
+            left -= int(size)
+            found.add(int(position))
+    return found
 
 
 def _written(row: Any) -> float:
@@ -338,12 +357,14 @@ class _Step:
         self._outputs = _outputs(layers)
         self._last_reader = _last_readers(layers, self._outputs)
 
-    def run(self, stored: Sequence[float], batch: Size) -> AllocationEvents:
-        """Allocate parameters (`stored`, bytes), optimizer state and batch, then run a step."""
+    def run(self, stored: Sequence[float], batch: Size, kept: float = 0.0) -> AllocationEvents:
+        """Allocate parameters (`stored`, bytes), other state (`kept`), optimizer state and batch, then run a step."""
         tape, (for_states, _, for_parameters) = self._tape, self._setting.shards
         trained = [layer.weights / for_states for layer in self._layers if layer.weights]
         for size in stored:
             tape.allocate("parameters", (size / for_parameters, 0.0))
+        if kept:
+            tape.allocate("parameters", (kept, 0.0))
         for size in trained * self._setting.states:
             tape.allocate("optimizer_state", (size, 0.0))
         tape.allocate("input", batch)
@@ -451,9 +472,9 @@ class _Step:
         if gradient is not None:
             made = self._input_gradients(layer, gradient)
             if layer.weights:
-                shards = self._setting.shards[1]
-                self._tape.allocate_and_free("gradients", (layer.weights * (shards > 1), 0.0))
-                self._weight_gradients.append(self._tape.allocate("gradients", (layer.weights / shards, 0.0)))
+                shards, (fixed, per_sample) = self._setting.shards[1], layer.gradient
+                self._tape.allocate_and_free("gradients", (fixed * (shards > 1), 0.0))
+                self._weight_gradients.append(self._tape.allocate("gradients", (fixed / shards, per_sample)))
             self._tape.allocate_and_free("workspace", layer.workspace)
             self._tape.release(gradient)
         self._release(self._saved[position])
@@ -512,4 +533,5 @@ def step_events(graph: OpGraph, setting: Setting = _DEFAULT) -> AllocationEvents
     # Token ids take 8 bytes, numbers 4.
     batch = float(sum(np.prod(shape) * (8.0 if len(shape) == 1 else 4.0) for shape in graph.input_shapes))
     blocks = checkpoint_blocks(graph.nodes["name"].tolist()) if setting.checkpointing else []
-    return _Step(layers, blocks, setting).run([*stored, unused] if unused > 0 else stored, (0.0, batch))
+    stored += [unused] if unused > 0 else []
+    return _Step(layers, blocks, setting).run(stored, (0.0, batch), graph.state_bytes)

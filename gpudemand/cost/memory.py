@@ -34,11 +34,11 @@ _ITEM = 4.0
 def resident_bytes(graph: OpGraph, batch_sizes: Iterable[float], setting: Setting = _DEFAULT) -> FloatArray:
     """Lower bound on the memory of a training step, bytes, shape (n_batch_sizes,).
 
-    Weights, optimizer state and the batch, and beside them the largest of: all gradients, which the optimizer reads;
-    inputs and outputs of one operator; the gradients of the weights of an operator and of those after it, with the
-    gradient of its output. Recomputed activations, allocators and libraries are left out. In inference, only weights,
-    batch, and inputs and outputs of one operator. On a CPU without weights and batch, which memory before the step
-    includes.
+    Weights and other state, optimizer state and the batch, and beside them the largest of: all dense gradients,
+    which the optimizer reads; inputs and outputs of one operator; the gradients of the weights of an operator and
+    of those after it, with the gradient of its output. Recomputed activations, allocators and libraries are left
+    out. In inference, only weights, batch, and inputs and outputs of one operator. On a CPU without weights and
+    batch, which memory before the step includes.
     """
     fixed, per_sample = _candidates(check_graph(graph), setting)
     return np.array([(fixed + per_sample * batch).max() for batch in batch_sizes])
@@ -53,10 +53,11 @@ def _candidates(graph: OpGraph, setting: Setting) -> FloatArray:
     always = np.array([trained.sum() / for_states * setting.states, 0.0])
     if setting.device != "cpu":
         always += (
-            graph.parameter_bytes / for_parameters,
+            graph.parameter_bytes / for_parameters + graph.state_bytes,
             sum(_ITEM * math.prod(shape) for shape in graph.input_shapes),
         )
-    trained = trained / for_gradients
+    dense = [0.0 if layer.is_sparse else 1.0 for layer in layers]
+    trained = trained * dense / for_gradients
     at_once = [(float(trained.sum()), 0.0), *(_read_and_written(layer, layers) for layer in layers)]
     later = np.cumsum(trained[::-1])[::-1]
     at_once += [
@@ -250,8 +251,11 @@ _STATE = PARTS.index("optimizer_state")
 _STEP = PARTS.index("input")
 #: Number of tensors in the feature ``largest``.
 _LARGEST = 4
+#: Largest batch that memory is predicted of.
+MOST_SAMPLES = 2**40
 #: Batch sizes at which memory is simulated for interpolation.
-_KNOTS = np.unique(np.outer([1, 3], 2 ** np.arange(26)).ravel())
+_KNOTS = np.unique(np.outer([1.0, 1.5], 2.0 ** np.arange(1, math.log2(MOST_SAMPLES) + 1)).ravel())
+_KNOTS = np.concatenate([[1.0], _KNOTS])
 #: Batch sizes of `memory_summary`.
 SUMMARY_BATCHES = (1, 4, 16, 64, 256)
 
@@ -365,9 +369,11 @@ def memory_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting
 def interpolated_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting | None = None) -> pd.DataFrame:
     """`memory_features`, simulated at batch sizes 1, 2, 3, 4, 6, 8, 12, ... and interpolated linearly between them.
 
-    Amounts are convex in the batch but for the granularity of the allocator. Simulations are memoized.
+    Amounts are convex in the batch but for the granularity of the allocator. Simulations are memoized. Raises an
+    `InputError` for a batch above `MOST_SAMPLES`.
     """
     sizes = np.array(list(batch_sizes), dtype=float)
+    check_number("batch_size", sizes.max(initial=1.0), 1, MOST_SAMPLES)
     right = np.searchsorted(_KNOTS, sizes)
     left = np.where(_KNOTS[right] == sizes, right, right - 1)
     knots = _KNOTS[np.unique([left, right])]

@@ -17,7 +17,7 @@ from gpudemand._validation import InputError, check_columns, check_number
 from gpudemand.cost.gaussian_process import USUAL_SMS
 from gpudemand.cost.graph import OpGraph, check_graph
 from gpudemand.cost.liveness import Setting, step_events
-from gpudemand.cost.memory import allocated_bytes, interpolated_features
+from gpudemand.cost.memory import MOST_SAMPLES, allocated_bytes, interpolated_features
 from gpudemand.cost.regression import (
     ConformityScores,
     IntervalMixin,
@@ -257,15 +257,13 @@ def _is_feature(name: str) -> bool:
     return name in (*AMOUNTS, *_SIZES, _DEVICE) or name.startswith(_COMPILED)
 
 
-#: Upper limit of the search.
-_MAX_BATCH = 2**24
-
-
 def largest_that(fits: Callable[[int], bool], guess: int = 1) -> int:
-    """Largest positive integer for which a monotone predicate holds, 0 if none, searched from a guess."""
-    low, high = 0, max(int(guess), 1)
-    while high <= _MAX_BATCH and fits(high):
-        low, high = high, 2 * high
+    """Largest number up to `MOST_SAMPLES` for which a monotone predicate holds, 0 if none, searched from a guess."""
+    low, high = 0, min(max(int(guess), 1), MOST_SAMPLES)
+    while fits(high):
+        if high == MOST_SAMPLES:
+            return high
+        low, high = high, min(2 * high, MOST_SAMPLES)
     return bisect_left(range(high), True, lo=low + 1, key=lambda number: not fits(number)) - 1
 
 

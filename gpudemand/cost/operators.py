@@ -30,6 +30,10 @@ class UnknownOperatorWarning(UserWarning):
     """A network has operators outside the vocabulary; they count as ``Other``, with no operations."""
 
 
+class IncompleteTraceWarning(UserWarning):
+    """The trace of a network may lack work, or its work depends on more than the shape of the input."""
+
+
 class Operator(NamedTuple):
     """One operator call: a row of `OpGraph.nodes`. Amounts are per sample.
 

@@ -18,12 +18,21 @@ from gpudemand.cost.operators import BATCHED, Kernel, Operator
 
 
 class Traced(NamedTuple):
-    """A traced network: operator calls, edges between their positions, further fields of `OpGraph`, and kernels."""
+    """A traced network: operator calls, edges between their positions, further fields of `OpGraph`, and kernels.
+
+    `caveats`: what may be missing, in the words of a warning.
+    """
 
     operators: list[Operator]
     edges: set[tuple[int, int]]
     attributes: dict[str, Any]
     kernels: Sequence[Kernel] = ()
+    caveats: Sequence[str] = ()
+
+    @property
+    def flops(self) -> float:
+        """Operations of the forward pass a sample, of a traced batch those that are independent of it shared out."""
+        return sum(call.flops + call.fixed_flops / BATCH for call in self.operators)
 
 
 class Recorder:
@@ -177,6 +186,13 @@ DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8"
 _HOW = "give the shape of one sample, such as (3, 224, 224), or a list of such shapes for several inputs"
 
 
+#: What to do about networks that take other things than tensors.
+WRAP = (
+    "wrap the network in a module that takes tensors: class Wrapped(torch.nn.Module) with __init__(self, net): "
+    "super().__init__(); self.net = net and forward(self, a, b): return self.net([a, b])"
+)
+
+
 class InputSpec(NamedTuple):
     """One input: shape with the batch; name, example tensor and dtype if given."""
 
@@ -204,7 +220,9 @@ def batch_of(specs: Sequence[InputSpec]) -> int:
 def _named(input_shape: Any) -> list[tuple[str | None, Any]]:
     if isinstance(input_shape, Mapping):
         return list(input_shape.items())
-    if _is_shape(input_shape) or _is_array(input_shape) or not isinstance(input_shape, (list, tuple)):
+    is_several = isinstance(input_shape, (list, tuple)) and not _is_shape(input_shape)
+    # Numbers that are no extents, such as (3, 32.0), are one shape that is wrong.
+    if not is_several or all(item is None or isinstance(item, (int, float)) for item in input_shape):
         return [(None, input_shape)]
     return [(None, item) for item in input_shape]
 
@@ -216,7 +234,9 @@ def _spec(name: str | None, item: Any, dtype: str | None) -> InputSpec:
             raise InputError(f"an example input has the shape {shape}, which is empty; pass at least one sample.")
         return InputSpec(name, shape, item, dtype)
     if not _is_shape(item):
-        raise InputError(f"input_shape={shorten(str(item))} is no shape; {_HOW}.")
+        is_nested = isinstance(item, (list, tuple, Mapping, bool))
+        hint = f"; for a list, a dict or a flag, {WRAP}" if is_nested else ""
+        raise InputError(f"input_shape={shorten(str(item))} is no shape; {_HOW}{hint}.")
     if any(extent < 1 for extent in item):
         raise InputError(f"input_shape={tuple(item)} holds an extent below 1; {_HOW}, without the batch.")
     return InputSpec(name, (BATCH, *(int(extent) for extent in item)), None, dtype)
@@ -264,13 +284,12 @@ def user_line(error: BaseException, tracer: str, *libraries: str) -> str:
     return ""
 
 
-def call_error(what: str, specs: Sequence[InputSpec], place: str, reason: str) -> InputError:
-    """Error of a call that fails on the traced inputs."""
+def call_error(what: str, specs: Sequence[InputSpec], place: str, reason: str, *, takes_others: bool) -> InputError:
+    """Error of a call that fails on the traced inputs; `takes_others`: as it wants something else than tensors."""
     shapes = ", ".join(str(spec.shape) for spec in specs)
-    return InputError(
-        f"{what} fails on input of shape {shapes}{place}: {reason}; check input_shape (without the batch) and "
-        "input_dtype ('int64' for tokens), and that the model runs."
-    )
+    check = "check input_shape (without the batch) and input_dtype ('int64' for tokens), and that the model runs"
+    advice = f"if it takes a list, a dict or flags, {WRAP}" if takes_others else check
+    return InputError(f"{what} fails on input of shape {shapes}{place}: {reason}; {advice}.")
 
 
 def value_error(what: str, place: str, select: str) -> InputError:

@@ -1,0 +1,466 @@
+"""Any network is counted right, or the trace says so, and no trace changes the network or what it uses."""
+
+from __future__ import annotations
+
+import functools
+import random
+import threading
+import warnings
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from gpudemand._validation import InputError  # noqa: E402
+from gpudemand.cost.graph import IncompleteTraceWarning, OpGraph  # noqa: E402
+from gpudemand.cost.job import TrainingJob  # noqa: E402
+from gpudemand.cost.liveness import Setting  # noqa: E402
+from gpudemand.cost.memory import resident_bytes  # noqa: E402
+from gpudemand.cost.model import CostModel  # noqa: E402
+
+TABLE: dict[str, Any] = {}
+POSITIONS = None
+
+
+@functools.cache
+def cached_mask(length, device):
+    return torch.ones(length, length, device=device).tril()
+
+
+@functools.lru_cache(maxsize=4)
+def last_masks(length):
+    return torch.ones(length, length).tril()
+
+
+class Calls(nn.Module):
+    """A function of a dense layer's output as a module."""
+
+    def __init__(self, function, inside: int = 4, outside: int = 4) -> None:
+        super().__init__()
+        self.fc, self.function = nn.Linear(inside, outside, bias=False), function
+
+    def forward(self, x):
+        return self.function(self.fc(x))
+
+
+def in_dict(y):
+    if "mask" not in TABLE:
+        TABLE["mask"] = (torch.eye(y.shape[1], device=y.device), torch.linspace(0, 1, y.shape[1]))
+    return TABLE["mask"][0] @ y
+
+
+def in_global(y):
+    global POSITIONS
+    if POSITIONS is None or len(POSITIONS) < y.shape[1]:
+        POSITIONS = torch.arange(y.shape[1], dtype=torch.float32).unsqueeze(1).sin()
+    return y + POSITIONS[: y.shape[1]]
+
+
+class OfClass(nn.Module):
+    """Keeps a constant in the class, and counts its calls there."""
+
+    mask, calls = None, torch.zeros(())
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        cls = type(self)
+        if cls.mask is None:
+            cls.mask = torch.ones(x.shape[1], x.shape[1], device=x.device).tril()
+        cls.calls.add_(1)
+        return cls.mask @ self.fc(x)
+
+
+def in_closure():
+    mask = None
+
+    def function(y):
+        nonlocal mask
+        if mask is None:
+            mask = torch.ones(y.shape[1], y.shape[1]).tril()
+        return mask @ y
+
+    return function
+
+
+def forget() -> None:
+    global POSITIONS
+    POSITIONS, OfClass.mask = None, None
+    TABLE.clear()
+    cached_mask.cache_clear()
+    last_masks.cache_clear()
+    OfClass.calls.zero_()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Calls(in_dict),
+        lambda: Calls(in_global),
+        lambda: Calls(in_closure()),
+        lambda: Calls(lambda y: cached_mask(y.shape[1], y.device) @ y),
+        lambda: Calls(lambda y: cached_mask(y.shape[1], "cpu") @ y),
+        lambda: Calls(lambda y: last_masks(y.shape[1]) @ y),
+        OfClass,
+    ],
+    ids=["dict", "global", "closure", "cache", "cache of the CPU", "bounded cache", "class"],
+)
+def test_what_a_network_keeps_elsewhere_is_as_before(make) -> None:
+    forget()
+    net, x = make(), torch.randn(2, 6, 4)
+    OpGraph.from_torch(net, (6, 4))
+    assert not TABLE
+    assert POSITIONS is OfClass.mask is None
+    assert OfClass.calls.item() == cached_mask.cache_info().currsize == 0
+    after = net(x)
+    forget()
+    assert torch.equal(after, net(x))
+
+
+def test_features_that_a_hook_captured_stay() -> None:
+    seen: dict[str, Any] = {}
+    log: list[Any] = []
+    net = Calls(torch.relu)
+    net.fc.register_forward_hook(lambda module, args, out: (seen.__setitem__("fc", out), log.append(out))[0])
+    net(torch.randn(2, 6, 4))
+    before = seen["fc"]
+    OpGraph.from_torch(net, (6, 4))
+    assert seen["fc"] is before
+    assert [id(out) for out in log] == [id(before)]
+
+
+def test_what_a_trace_cannot_remove_is_refused() -> None:
+    kept = threading.local()
+
+    def function(y):
+        kept.__dict__["y"] = y
+        return y
+
+    with pytest.raises(InputError, match="keeps tensors outside of the module"):
+        OpGraph.from_torch(Calls(function), (4,))
+
+
+@pytest.mark.parametrize(
+    ("function", "flops"),
+    [
+        (lambda w, x: functional.linear(weight=w.T, input=x), 2 * 8 * 64),
+        (lambda w, x: torch.matmul(other=w, input=x), 2 * 8 * 64),
+        (lambda w, x: torch.addmm(mat1=x, mat2=w, input=x.new_zeros(64)), 2 * 8 * 64),
+        (lambda w, x: functional.conv1d(weight=w.T.unsqueeze(2), input=x.unsqueeze(2)), 2 * 8 * 64),
+        (lambda w, x: torch.mv(w.T, x[0]), 8 * 64),  # once for the two samples
+        (lambda w, x: x @ w[:, 0], 2 * 8),
+        (lambda w, x: torch.addbmm(w, x.unsqueeze(2), (x @ w).unsqueeze(1)), 2 * 2 * 8 * 64),
+        (lambda w, x: functional.bilinear(x, x, w.T.unsqueeze(1).expand(64, 8, 8)), 2 * 64 * 64),
+        (lambda w, x: torch.einsum("bi,ij,kj->bk", x, w, w), 2 * 2 * 8 * 64),
+        (lambda w, x: torch.vmap(lambda one: one @ w)(x), 2 * 8 * 64),
+        (lambda w, x: torch.cdist(x.unsqueeze(1), w.T.unsqueeze(0).expand(2, -1, -1)), 2 * 8 * 64),
+    ],
+)
+def test_every_way_to_multiply_counts(function, flops: float) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.zeros(8, 64))
+
+        def forward(self, x):
+            return function(self.w, x)
+
+    graph = OpGraph.from_torch(Net(), (8,))
+    assert graph.flops == flops
+    assert _forward(graph) == flops
+
+
+def _forward(graph: OpGraph, *, backward: bool = False) -> float:
+    kernels = graph.kernels[graph.kernels["backward"].astype(bool) == backward]
+    return float((kernels["calls"] * (kernels["flops"] + kernels["fixed_flops"] / 2)).sum())
+
+
+@dataclass
+class Result:
+    out: Any
+
+
+@pytest.mark.parametrize(
+    "wrap", [Result, lambda out: SimpleNamespace(a=[out]), lambda out: iter([out]), lambda out: {1: (out, None)}]
+)
+def test_a_result_has_its_backward_pass_whatever_holds_it(wrap) -> None:
+    graph = OpGraph.from_torch(Calls(wrap), (4,))
+    assert _forward(graph) == _forward(graph, backward=True) == 32
+
+
+def test_a_result_that_is_made_when_it_is_asked_for_is_counted() -> None:
+    class Lazy(Calls):
+        def forward(self, x):
+            for _ in range(3):
+                yield self.fc(x)
+
+    assert OpGraph.from_torch(Lazy(None), (4,)).flops == 3 * 32
+
+
+@pytest.mark.parametrize("train", [None, False])
+def test_work_of_another_thread_is_refused(train) -> None:
+    class Threads(Calls):
+        def forward(self, x):
+            out: list[Any] = []
+            thread = threading.Thread(target=lambda: out.append(self.fc(x)))
+            thread.start()
+            thread.join()
+            return out[0] * 2
+
+    with pytest.raises(InputError, match="in one thread"):
+        OpGraph.from_torch(Threads(None), (4,), train=train)
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.enable_grad, torch.inference_mode])
+def test_gradients_that_are_off_inside_change_no_forward_pass(context) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.back, self.head = nn.Linear(256, 256, bias=False), nn.Linear(256, 10, bias=False)
+
+        def forward(self, x):
+            with context():
+                features = self.back(x)
+            return self.head(features.clone())
+
+    graph = OpGraph.from_torch(Net(), (256,))
+    assert graph.flops == _forward(graph) == 2 * (65536 + 2560)
+    assert _forward(graph, backward=True) == 5120 + (5120 + 131072) * (context is torch.enable_grad)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_compute_anew_in_the_backward_pass(reentrant: bool) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.inner = nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 8))
+
+        def forward(self, x):
+            return checkpoint(self.inner, self.first(x), use_reentrant=reentrant).sum(1)
+
+    graph = OpGraph.from_torch(Net(), (8,))
+    assert graph.flops == 3 * 128
+    # Gradients of three weights and of two inputs; recomputation, in the recommended form up to what is needed.
+    assert _forward(graph, backward=True) in ((5 + 1) * 128, (5 + 2) * 128)
+
+
+def test_gradients_in_the_forward_pass_count() -> None:
+    class Force(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(3, 16, bias=False), nn.Tanh(), nn.Linear(16, 1, bias=False))
+
+        def forward(self, x):
+            x = x.requires_grad_(True)
+            return torch.autograd.grad(self.net(x).sum(), x, create_graph=True)[0]
+
+    graph = OpGraph.from_torch(Force(), (3,))
+    assert graph.flops == _forward(graph) == 2 * 2 * (48 + 16)
+
+
+@pytest.mark.parametrize("draw", [random.random, lambda: torch.rand(()).item(), lambda: torch.rand([])])
+def test_a_graph_of_random_depth_is_the_same_every_time_and_said(draw) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(12))
+
+        def forward(self, x):
+            for layer in self.layers:
+                if draw() < 0.5:
+                    x = layer(x)
+            return self.layers[0](x)
+
+    found = set()
+    for seed in range(3):
+        random.seed(seed)
+        torch.manual_seed(seed)
+        net = Net()
+        before = random.getstate(), torch.get_rng_state().tolist()
+        with pytest.warns(IncompleteTraceWarning, match="random numbers"):
+            found.add(OpGraph.from_torch(net, (8,)).flops)
+        assert before == (random.getstate(), torch.get_rng_state().tolist())
+    assert len(found) == 1
+    assert 7 * 128 <= found.pop() <= 13 * 128
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.TransformerEncoderLayer(16, 2, 32), nn.LSTM(16, 8), nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0)]
+)
+def test_a_batch_that_is_not_the_first_axis_is_said(layer) -> None:
+    with pytest.warns(IncompleteTraceWarning, match="may not be its first axis"):
+        OpGraph.from_torch(layer, (50, 16))
+
+
+def test_kernels_that_cannot_be_recorded_are_said() -> None:
+    class Broken(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            return x * 2
+
+        @staticmethod
+        def backward(context, gradient):
+            return gradient.new_zeros(int(gradient.sum()))
+
+    with pytest.warns(IncompleteTraceWarning, match="could not be recorded"):
+        assert OpGraph.from_torch(Calls(Broken.apply), (4,)).kernels is None
+
+
+def test_what_the_state_holds_is_resident() -> None:
+    class Bank(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(64, 64)
+            self.register_buffer("bank", torch.empty(2**22, 64, device="meta"), persistent=False)
+            self.packed = [torch.empty(2**20, dtype=torch.int8, device="meta")]
+            self.again = self.bank[:1]
+
+        def forward(self, x):
+            return self.fc(x) + self.bank[:1]
+
+    graph = OpGraph.from_torch(Bank(), (64,))
+    assert graph.state_bytes == 2**30 + 2**20
+    assert resident_bytes(graph, [1])[0] > 2**30 + 2**20
+    assert resident_bytes(graph, [1], Setting(shards=(8, 8, 8)))[0] > 2**30
+    assert OpGraph.from_torch(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), (4,)).state_bytes == 0
+
+
+def test_the_gradient_of_a_sparse_table_is_of_the_rows_looked_up() -> None:
+    def least(*, sparse: bool, optimizer: str = "sgd") -> float:
+        net = nn.Sequential(nn.Embedding(10**6, 64, sparse=sparse, device="meta"), nn.Linear(64, 1, device="meta"))
+        return float(resident_bytes(OpGraph.from_torch(net, (20,), input_dtype="int64"), [8], Setting(optimizer))[0])
+
+    table = 4.0 * 64 * 10**6
+    assert least(sparse=False) == pytest.approx(2 * table, rel=0.01)
+    assert least(sparse=True) == pytest.approx(table, rel=0.01)
+    assert least(sparse=True, optimizer="adam") == pytest.approx(3 * table, rel=0.01)
+
+
+def test_the_largest_batch_of_the_smallest_network_is_a_number() -> None:
+    model, job = CostModel.load(), TrainingJob(nn.Linear(8, 8), (8,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        largest = model.max_batch_size(job)
+        assert largest > 2**26
+        assert model.fits(TrainingJob(nn.Linear(8, 8), (8,), batch_size=2 * largest)) < 0.95
+
+
+class Pyramid(nn.Module):
+    """Takes one list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 4), nn.Linear(16, 4)
+
+    def forward(self, xs):
+        return self.a(xs[0]) + self.b(xs[1])
+
+
+class Wrapped(nn.Module):
+    """What the refusal advises."""
+
+    def __init__(self, net) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, a, b):
+        return self.net([a, b])
+
+
+@pytest.mark.parametrize("shape", [[(8,), (16,)], {"xs": [(8,), (16,)]}, {"x": (8,), "flag": True}])
+def test_a_network_that_takes_other_than_tensors_is_refused_with_what_works(shape) -> None:
+    with pytest.raises(InputError, match=r"return self\.net\(\[a, b\]\)"):
+        OpGraph.from_torch(Pyramid(), shape)
+    assert OpGraph.from_torch(Wrapped(Pyramid()), [(8,), (16,)]).flops == 192
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32.0), (3, None, None)])
+def test_a_shape_of_other_than_whole_numbers_is_shown_whole(shape) -> None:
+    with pytest.raises(InputError, match=r"input_shape=\(3, "):
+        OpGraph.from_torch(nn.Linear(32, 4), shape)
+
+
+def test_synchronised_normalisation_is_that_of_one_process() -> None:
+    net = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)))
+    assert OpGraph.from_torch(net, (3, 8, 8)).flops == 36 * 2 * 216
+    assert type(net[1]) is nn.SyncBatchNorm
+
+
+class Random(nn.Module):
+    """A small network drawn by a seed: modules, functionals, containers, keyword order, and control flow by shape."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        draw = random.Random(seed)
+        self.width = draw.choice([4, 6, 8])
+        self.names = [draw.choice(list(STEPS)) for _ in range(draw.randint(1, 6))]
+        self.layers = nn.ModuleList(nn.Linear(self.width, self.width, bias=draw.random() < 0.5) for _ in self.names)
+        self.conv = nn.Conv1d(self.width, self.width, 3, padding=1, groups=draw.choice([1, 2]))
+        self.norm = draw.choice([nn.LayerNorm, nn.RMSNorm])(self.width)
+        self.register_buffer("scale", torch.rand(self.width, self.width))
+        self.wrap = draw.choice(
+            [lambda y: y, lambda y: {"y": [y]}, lambda y: SimpleNamespace(y=y), lambda y: (y, None)]
+        )
+
+    def forward(self, x):
+        for name, layer in zip(self.names, self.layers, strict=True):
+            x = STEPS[name](self, layer, x)
+        return self.wrap(x)
+
+
+STEPS = {
+    "linear": lambda net, layer, x: layer(x).relu(),
+    "functional": lambda net, layer, x: functional.linear(weight=layer.weight, input=x),
+    "matmul": lambda net, layer, x: torch.matmul(other=layer.weight, input=x) * 0.5,
+    "vector": lambda net, layer, x: x + (x @ layer.weight[0]).unsqueeze(-1),
+    "einsum": lambda net, layer, x: torch.einsum("bti,ij->btj", x, layer.weight).tanh(),
+    "conv": lambda net, layer, x: net.conv(x.transpose(1, 2)).transpose(1, 2),
+    "norm": lambda net, layer, x: net.norm(x),
+    "scores": lambda net, layer, x: torch.softmax(torch.bmm(x, x.transpose(1, 2)), -1) @ x,
+    "attention": lambda net, layer, x: functional.scaled_dot_product_attention(value=x, key=layer(x), query=x),
+    "buffer": lambda net, layer, x: x @ net.scale,
+    "shape": lambda net, layer, x: layer(x) if x.shape[1] > 4 else x,
+    "loop": lambda net, layer, x: torch.stack([layer(x[:, step]) for step in range(x.shape[1])], 1),
+    "in place": lambda net, layer, x: layer(x).mul_(2).add_(x),
+}
+
+
+def _true(net: nn.Module, x: Any) -> tuple[float, Any]:
+    """Operations of a real forward pass of two samples, and its result; products with vectors have no formula there."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mv: lambda a, b, **_: 2 * a[0] * a[1]})
+    with counter, sdpa_kernel(SDPBackend.MATH):
+        out = net(x)
+    return float(counter.get_total_flops()), out
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_random_networks_are_counted_right_and_left_as_they_were(block: int) -> None:
+    for seed in range(20 * block, 20 * block + 20):
+        net = Random(seed)
+        length = random.Random(seed).choice([3, 5])
+        x = torch.randn(2, length, net.width)
+        flops, before = _true(net, x)
+        graph = OpGraph.from_torch(net, (length, net.width))
+        assert graph.flops * 2 + graph.nodes["fixed_flops"].sum() == flops, net.names
+        assert graph.n_parameters == sum(parameter.numel() for parameter in net.parameters())
+        assert graph.state_bytes == 4 * net.scale.numel()
+        after = _true(net, x)[1]
+        for one, other in zip(*(list(_tensors(result)) for result in (before, after)), strict=True):
+            assert torch.equal(one, other), net.names
+
+
+def _tensors(result: Any) -> Any:
+    from gpudemand.cost._torch_operators import results_in
+
+    return results_in(result)
