@@ -66,6 +66,7 @@ def methods(n_kinds: int) -> dict[str, TopologicalSegmenter]:
         ),
         "only weekly persistence": TopologicalSegmenter(n_kinds, blocks=["weekly_persistence"], random_state=0),
         "persistence, spectrum, calendar": TopologicalSegmenter(n_kinds, blocks=CLASSIC, random_state=0),
+        "only persistence curves": TopologicalSegmenter(n_kinds, blocks=["persistence_curves"], random_state=0),
         "only persistence": TopologicalSegmenter(n_kinds, blocks=["persistence"], random_state=0),
         "voting": TopologicalSegmenter(n_kinds, method="voting", random_state=0),
         "pairs": TopologicalSegmenter(n_kinds, method="pairs", random_state=0),

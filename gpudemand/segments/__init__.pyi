@@ -7,6 +7,7 @@ from .segmenter import TopologicalSegmenter
 from .series_features import LogSpectrum, MultiscalePersistence, UsageRhythm, WeeklyPersistence
 from .stability import segment_ablation, segment_stability
 from .topology import (
+    PersistenceCurves,
     PersistenceStatistics,
     diagram_statistics,
     maxmin_landmarks,
@@ -24,6 +25,7 @@ __all__ = [
     "ExtrapolationWarning",
     "LogSpectrum",
     "MultiscalePersistence",
+    "PersistenceCurves",
     "PersistenceStatistics",
     "RipsStatistics",
     "TopologicalSegmenter",

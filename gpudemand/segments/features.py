@@ -27,7 +27,7 @@ from gpudemand.segments.series_features import (
     UsageRhythm,
     WeeklyPersistence,
 )
-from gpudemand.segments.topology import PersistenceStatistics
+from gpudemand.segments.topology import FILTRATIONS, LIFETIMES, PersistenceCurves, PersistenceStatistics
 from gpudemand.segments.usage_matrix import DAY, Matrix, SeriesTransformer, sampling_step
 
 #: Users of one parallel task.
@@ -37,6 +37,7 @@ RIPS_WINDOW, RIPS_STRIDE = 14, 2
 
 BLOCKS: Mapping[str, Callable[[], SeriesTransformer]] = {
     "persistence": PersistenceStatistics,
+    "persistence_curves": PersistenceCurves,
     "rips": lambda: RipsStatistics(RIPS_WINDOW, stride=RIPS_STRIDE),
     "spectrum": LogSpectrum,
     "calendar": CalendarProfile,
@@ -48,9 +49,9 @@ BLOCKS: Mapping[str, Callable[[], SeriesTransformer]] = {
 }
 #: Default blocks with times and without, and the blocks that need no times.
 TIMED = ("rhythm", "weekly_persistence")
-UNTIMED = ("persistence", "spectrum")
-TIMELESS = (*UNTIMED, "rips", "presence", "rfm")
-TOPOLOGY = ("persistence", "rips", "weekly_persistence", "multiscale_persistence")
+UNTIMED = ("persistence_curves",)
+TIMELESS = ("persistence", "persistence_curves", "spectrum", "rips", "presence", "rfm")
+TOPOLOGY = ("persistence", "persistence_curves", "rips", "weekly_persistence", "multiscale_persistence")
 
 
 def choose_blocks(names: Sequence[str] | None, matrix: Matrix) -> tuple[str, ...]:
@@ -215,7 +216,7 @@ def _space(name: str, features: FloatArray) -> _Space:
     if name in _FIXED_SCALES:
         scales, within = _FIXED_SCALES[name]
         return _Space(functools.partial(_at_fixed_scales, scales=scales), within)
-    return _Space(_BlockComponents(features))
+    return _Space(_EqualViews(features) if name == "persistence_curves" else _BlockComponents(features))
 
 
 def _rhythm(features: FloatArray) -> FloatArray:
@@ -246,6 +247,22 @@ class _BlockComponents:
         return np.asarray(self.pca.transform(standardize(features, self.mean, self.scale)) * self.unit)
 
 
+class _EqualViews:
+    """Persistence curves as they are, but that the views have equal total variances, one in all."""
+
+    def __init__(self, features: FloatArray) -> None:
+        self.mean = features.mean(axis=0)
+        width = len(FILTRATIONS) * LIFETIMES.size
+        variance = features.var(axis=0).reshape(-1, width).sum(axis=1)
+        # Constant views get no weight.
+        total = np.where(variance > 1e-18, variance * variance.size, np.inf)
+        self.scale = np.sqrt(total).repeat(width)
+
+    def __call__(self, features: FloatArray) -> FloatArray:
+        """Return the scaled curves, shape (n_users, n_features)."""
+        return np.asarray((features - self.mean) / self.scale)
+
+
 def _principal_components(points: FloatArray, n_components: int) -> PCA:
     # The share of explained variance, which nobody reads, is 0 / 0 for constant features.
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -256,9 +273,9 @@ class UserSpace:
     """Coordinates of users in at most sixteen dimensions, from the blocks of a feature table.
 
     Daily features (``"rhythm"``) and ``"multiscale_persistence"`` are projected on linear discriminants; hourly ones,
-    ``"weekly_persistence"`` and ``"presence"`` have fixed locations and scales. Every other block is standardised and
-    reduced to eight principal components with a total variance of one. Z-scores are clipped at four. Sixteen principal
-    components of all blocks remain.
+    ``"weekly_persistence"`` and ``"presence"`` have fixed locations and scales; the views of ``"persistence_curves"``
+    have equal variances. Every other block is standardised, clipped at four and reduced to eight principal components.
+    The total variance of the latter two is one. Sixteen principal components of all blocks remain.
 
     `within_variance_`: mean square distance of users of one archetype; 0 where it is known of no block.
     """

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -20,7 +20,7 @@ from gpudemand.segments.usage_matrix import Matrix, as_matrix
 METHODS = ("joint", *RULES)
 
 
-class TopologicalSegmenter(ClusterMixin, BaseEstimator):
+class TopologicalSegmenter(ClusterMixin, TransformerMixin, BaseEstimator):
     """Cluster users by the shape of their usage; by default calendar features separate them, topology hardly matters.
 
     Segments do not depend on the scale of usage. Without `WeeklyPersistence`, its topological block, the default loses
@@ -37,11 +37,11 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
         with a consensus by voting or by pairs; they need giotto-ph (extra ``tda``).
     blocks : sequence of str, optional
         Blocks of features of ``"joint"``: ``"rhythm"`` (`UsageRhythm`), ``"weekly_persistence"``
-        (`WeeklyPersistence`), ``"multiscale_persistence"`` (`MultiscalePersistence`), ``"presence"`` (`UserPresence`),
-        ``"persistence"`` (`PersistenceStatistics`), ``"rips"`` (`RipsStatistics`; slower, needs giotto-tda or
-        giotto-ph), ``"spectrum"`` (`LogSpectrum`), ``"calendar"`` (`CalendarProfile`) and ``"rfm"`` (`RFM`, which
-        depends on the level of usage). By default the first two; ``"persistence"`` and ``"spectrum"`` where the columns
-        are not times, or more than a day apart.
+        (`WeeklyPersistence`), ``"multiscale_persistence"`` (`MultiscalePersistence`), ``"persistence_curves"``
+        (`PersistenceCurves`), ``"presence"`` (`UserPresence`), ``"persistence"`` (`PersistenceStatistics`), ``"rips"``
+        (`RipsStatistics`; slower, needs giotto-tda or giotto-ph), ``"spectrum"`` (`LogSpectrum`), ``"calendar"``
+        (`CalendarProfile`) and ``"rfm"`` (`RFM`, which depends on the level of usage). By default the first two;
+        ``"persistence_curves"`` where the columns are not times, or more than a day apart.
     max_segments : int, default=10
         Largest number that ``"auto"`` tries.
     sample_size : int, default=2000
@@ -154,6 +154,7 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
             self.rips_statistics_ = table
         self._fit_model(table, rng)
         self._number_segments(matrix)
+        self.n_features_in_ = matrix.values.shape[1]
         return self
 
     def predict(self, X: object) -> IntArray:
@@ -202,7 +203,7 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
         number = 1 if self.n_segments == "auto" else int(self.n_segments)
         if number > max(len(table), 1):
             raise InputError(
-                f"n_segments={self.n_segments} is more than the {len(table)} users with any use; take fewer."
+                f"n_segments={self.n_segments} is more than n_samples={len(table)}, the users with any use; take fewer."
             )
         if self.n_segments == "auto" and len(table) > 1:
             number, self.selection_ = self._model.select(table, int(self.max_segments), rng)

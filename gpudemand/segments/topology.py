@@ -400,6 +400,139 @@ def _normalize(features: FloatArray, recorded: FloatArray) -> None:
     column["sum"] /= values
 
 
+#: Lifetimes that pairs are counted beyond, in standard deviations of a view, and differences of which views are made.
+LIFETIMES = np.geomspace(0.02, 4.0, 20)
+_DIFFERENCES = (0, 1, 2)
+#: Values of a smoothing's kernel on either side, in standard deviations, and the spread of a view that is rounding.
+_REACH, _FLAT_VIEW = 4.0, 1e-9
+
+
+@compiled
+def smoothed(series: FloatArray, width: float) -> FloatArray:
+    """Return the series smoothed by a Gaussian kernel, whose weights outside the series fall to the values inside."""
+    reach = int(_REACH * width + 0.5)
+    if reach == 0:
+        return series.copy()
+    kernel = np.exp(-0.5 * (np.arange(reach + 1) / width) ** 2)
+    out, total = np.zeros(series.size), np.zeros(series.size)
+    for lag in range(min(reach + 1, series.size)):
+        stop = series.size - lag
+        out[:stop] += kernel[lag] * series[lag:]
+        total[:stop] += kernel[lag]
+        if lag > 0:
+            out[lag:] += kernel[lag] * series[:stop]
+            total[lag:] += kernel[lag]
+    return out / total
+
+
+@compiled
+def standardised(series: FloatArray, least: float) -> FloatArray:
+    """Return the series with mean 0 and standard deviation 1; zeros if its standard deviation is at most `least`."""
+    centred = series - series.mean()
+    spread = math.sqrt((centred * centred).mean())
+    return centred / spread if spread > least else np.zeros(series.size)
+
+
+@compiled
+def interpolated(row: FloatArray) -> FloatArray:
+    """Return the values of a row from the first to the last that is recorded, and missing ones on lines between."""
+    out, first, last = np.zeros(row.size), -1, -1
+    for i in range(row.size):
+        if math.isnan(row[i]):
+            continue
+        out[i] = row[i]
+        for missing in range(last + 1, i if last >= 0 else 0):
+            out[missing] = out[last] + (out[i] - out[last]) * (missing - last) / (i - last)
+        first, last = (i if first < 0 else first), i
+    return out[max(first, 0) : max(last, 0) + 1]
+
+
+@compiled
+def curve_rows(values: FloatArray, widths: FloatArray, length: float, out: FloatArray) -> None:
+    """Write, for each row, view, filtration and lifetime, the log of the number of pairs that outlive it."""
+    size, n = values.shape[1], LIFETIMES.size
+    births, deaths = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+    counts = np.empty(n)
+    for row in range(len(values)):
+        column, series = 0, interpolated(values[row])
+        largest = np.abs(series).max()
+        series = standardised(series / largest if largest > 0 else series, _FLAT)
+        for width in widths:
+            view = smoothed(series, width)
+            for order in _DIFFERENCES:
+                view = view[1:] - view[:-1] if order > 0 and view.size > 1 else view
+                side = standardised(view, _FLAT_VIEW)
+                for _ in range(2):
+                    n_pairs = pair(side, turning_places(side), births, deaths)
+                    counts[:] = 0.0
+                    for i in range(n_pairs):
+                        counts += side[deaths[i]] - side[births[i]] > LIFETIMES
+                    out[row, column : column + n] = np.log1p(counts * (length / series.size))
+                    column += n
+                    side = -side
+
+
+class PersistenceCurves(SeriesTransformer):
+    """Numbers of sublevel and superlevel pairs that outlive fixed lifetimes, of each series at several smoothings.
+
+    Parameters
+    ----------
+    smoothings : sequence of float, default=(0, 2, 4, 8)
+        Standard deviations of Gaussian kernels, in bins. Of the series at each smoothing, of its first and of its
+        second differences, all standardised, the pairs are counted: three views a smoothing.
+
+    Attributes
+    ----------
+    n_timestamps_ : int
+        Length of the series at ``fit``, to which the counts of other lengths are scaled; nothing else is learned.
+
+    Notes
+    -----
+    A feature is the log of one more than the number of pairs whose lifetime exceeds one of twenty between .02 and 4
+    standard deviations of its view, the survival function of lifetimes. Missing values are interpolated; times are not
+    used, and features depend on neither scale nor level. A constant series has zeros.
+
+    Adjusted Rand index of segments told the number of kinds, of k-means on level crossings of the same views, which
+    are these without pairing, and of the log-spectrum (``make bench-segments``): OSULeaf .70, .69 and .36, ArrowHead
+    .43, .33 and .24, GunPoint .58, .00 and .00. Looked at once: Coffee 1.00, .44 and .93, Trace 1.00, 1.00 and .60,
+    PickupGestureWiimoteZ .33, .28 and .09 (MiniRocket .50). On power consumption (ACSF1) level crossings (.32) and
+    MiniRocket (.35) are ahead of it (.29). Of users by day it sees neither weekday nor time: on seven simulated kinds
+    it has .30, ``"multiscale_persistence"`` .65 and the default blocks .76.
+
+    References
+    ----------
+    Y.-M. Chung and A. Lawson, *Persistence curves: a canonical framework for summarizing persistence diagrams*,
+    Advances in Computational Mathematics 48, 2022; A. P. Witkin, *Scale-space filtering*, IJCAI 1983.
+
+    Examples
+    --------
+    Two waves, one with a ripple on it:
+
+    >>> import numpy as np
+    >>> wave = np.sin(np.arange(200) / 10)
+    >>> block = PersistenceCurves().set_output(transform="pandas")
+    >>> table = block.fit_transform([wave, wave + 0.1 * np.sin(np.arange(200) * 2)])
+    >>> table["sublevel_s0_d0_0.02"].round(1).tolist(), table["sublevel_s8_d0_0.02"].round(1).tolist()
+    ([1.1, 4.0], [1.1, 1.1])
+    """
+
+    def __init__(self, smoothings: Sequence[float] = (0.0, 2.0, 4.0, 8.0)) -> None:
+        self.smoothings = smoothings
+
+    def _learn(self, matrix: Matrix) -> None:
+        self._widths()
+
+    def _features(self, matrix: Matrix) -> FloatArray:
+        return map_rows(curve_rows, matrix.values, len(self._names()), self._widths(), float(self.n_timestamps_))
+
+    def _widths(self) -> FloatArray:
+        return np.array([check_number("smoothings", width, 0) for width in self.smoothings], dtype=float)
+
+    def _names(self) -> list[str]:
+        views = [f"s{width:g}_d{order}" for width in self.smoothings for order in _DIFFERENCES]
+        return [f"{side}_{view}_{least:.3g}" for view in views for side in FILTRATIONS for least in LIFETIMES]
+
+
 #: Statistics of one homology dimension; the first notebooks of the paper have all but ``distinct``.
 SUMMARIES = ("count", "largest", "distinct", "long_lived", "mean", "sum")
 _FIRST = [name for name in SUMMARIES if name != "distinct"]

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from joblib import cpu_count
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -72,12 +73,16 @@ def as_matrix(X: object, *, non_negative: bool = False, keep_float32: bool = Fal
 
 
 def _numbers(X: object, keep_float32: bool) -> FloatArray:
+    if issparse(X):
+        raise InputError("usage is a sparse matrix, which is not supported; give its toarray().")
     try:
         raw: NDArray[Any] = np.asarray(X)
         single = keep_float32 and raw.dtype == np.float32
         # Only pandas converts the pd.NA of extension types to NaN.
         if isinstance(X, pd.DataFrame) and raw.dtype == object:
             raw = X.to_numpy(dtype=float, na_value=np.nan)
+        if np.iscomplexobj(raw):
+            raise InputError("usage holds complex numbers. Complex data not supported; give their real parts.")
         values: FloatArray = np.ascontiguousarray(raw, dtype=np.float32 if single else np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(
@@ -86,10 +91,13 @@ def _numbers(X: object, keep_float32: bool) -> FloatArray:
     if raw.ndim != 2:
         raise InputError(
             f"usage must have two dimensions, users by times; got {raw.ndim}. "
-            "Make it with gpudemand.to_wide, or give one series as [y]."
+            "Make it with gpudemand.to_wide. Reshape your data if it is one series: [y]."
         )
     if not values.size:
-        raise InputError(f"usage of shape {values.shape} holds no users or no times; there is nothing to work on.")
+        missing = "0 sample(s)" if not len(values) else "0 feature(s)"
+        raise InputError(
+            f"usage holds no users or no times: {missing} (shape={values.shape}) while a minimum of 1 is required."
+        )
     return values
 
 
@@ -101,7 +109,7 @@ def _check_values(values: FloatArray, non_negative: bool) -> None:
     if np.isinf(low) or np.isinf(high):
         raise InputError("usage holds infinite values; repair them, or write NaN where nothing was recorded.")
     if non_negative and low < 0:
-        raise InputError(f"usage holds values below zero, the lowest {low:g}; usage cannot be negative.")
+        raise InputError(f"Negative values in data, the lowest {low:g}; usage cannot be negative.")
 
 
 def _check_labels(ids: pd.Index, ds: pd.DatetimeIndex | None) -> None:
@@ -144,7 +152,7 @@ class SeriesTransformer(TransformerMixin, BaseEstimator):
     def fit(self, X: object, y: object = None) -> Self:
         """Learn what `transform` needs from usage, shape (n_users, n_timestamps), in which NaN is a missing value."""
         matrix = as_matrix(X, non_negative=self._non_negative, keep_float32=True)
-        self.n_timestamps_ = matrix.values.shape[1]
+        self.n_timestamps_ = self.n_features_in_ = matrix.values.shape[1]
         self._learn(matrix)
         return self
 
@@ -157,6 +165,12 @@ class SeriesTransformer(TransformerMixin, BaseEstimator):
         """Return the feature names in column order; they do not depend on the times of the columns."""
         check_is_fitted(self, "n_timestamps_")
         return np.asarray(self._names(), dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.positive_only = self._non_negative
+        return tags
 
     def _learn(self, matrix: Matrix) -> None:
         """Learn from validated input; nothing by default."""
