@@ -32,6 +32,7 @@ TRACKS = {
     "steps": "benchmarks.forecast.steps",
     "holidays": "benchmarks.forecast.holidays",
     "sums": "benchmarks.forecast.sums",
+    "means": "benchmarks.forecast.means",
     "coldstart": "benchmarks.forecast.coldstart",
     "speed": "benchmarks.forecast.speed",
 }

@@ -90,6 +90,13 @@ _kth_jobs = partial(_read, folder="swf-kth-sp2", file="KTH-SP2-1996-2.swf.gz", f
 _atlas_jobs = partial(_read, folder="swf-llnl-atlas", file="LLNL-Atlas-2006-2.1-cln.swf.gz", format="swf")
 
 
+#: Logs with users, by the name of their trace.
+USER_LOGS: Mapping[str, Callable[[Path], pd.DataFrame]] = {
+    "KTH-SP2": _kth_jobs,
+    "Atlas": _atlas_jobs,
+}
+
+
 def held(jobs: pd.DataFrame, by: str | None, freq: str, warm_up: str = "14D") -> Panel:
     """GPUs held, from when the jobs that were running at the start of a log have left it."""
     times = jobs["submit"]

@@ -20,7 +20,7 @@ from gpudemand.forecast.naive import (
 )
 from gpudemand.forecast.panel import Panel
 from gpudemand.forecast.reconcile import reconcile
-from gpudemand.forecast.regression import LagRegression, RidgeAutoregression
+from gpudemand.forecast.regression import DecayedMeanRegression, LagRegression, RidgeAutoregression
 from gpudemand.forecast.smoothing import ETS, SBA, TSB, DoubleSeasonalSmoothing, HistoricMean, Theta, Zero
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "ClusterwiseFactorization",
     "ClusterwiseForecaster",
     "CombinedForecaster",
+    "DecayedMeanRegression",
     "DoubleSeasonalSmoothing",
     "EventForecaster",
     "ExternalForecaster",

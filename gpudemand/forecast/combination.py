@@ -8,6 +8,7 @@ from operator import methodcaller
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import nnls
 from sklearn.base import clone
 
@@ -17,7 +18,7 @@ from gpudemand._validation import InputError
 from gpudemand.forecast.forecaster import Forecaster, as_forecaster
 from gpudemand.forecast.naive import Naive, SeasonallyAdjustedNaive, SeasonalMedian, SeasonalNaive
 from gpudemand.forecast.panel import Panel, fill_missing, week_length
-from gpudemand.forecast.regression import History, LagRegression, RidgeAutoregression
+from gpudemand.forecast.regression import DecayedMeanRegression, History, LagRegression, RidgeAutoregression
 from gpudemand.forecast.smoothing import DoubleSeasonalSmoothing
 
 
@@ -155,6 +156,18 @@ def minimise_on_simplex(form: FloatArray, slope: FloatArray) -> FloatArray:
     return np.asarray((weights / weights.sum(axis=1, keepdims=True)).reshape(slope.shape))
 
 
+def mean_path(path: FloatArray, means: FloatArray) -> FloatArray:
+    """Forecast of the expected values: the course of a forecast near the median, moved to the level of the means.
+
+    `path`, `means`: shape (..., h); the level is that of both, weighed alike.
+    """
+    moved = path + (means.mean(axis=-1, keepdims=True) - path.mean(axis=-1, keepdims=True)) * _MEAN_SHARE
+    return np.asarray(moved)
+
+
+#: Weight of the regression on decayed means in the level of expected values.
+_MEAN_SHARE = 0.5
+
 #: Most forecasts (members x series x origins x steps) in memory at once; fewest origins, as far as there are bins.
 _CELLS, _MIN_ORIGINS = 3e7, 8
 #: Half-life of an error in the weights, in horizons, or in seasons where they are longer. Without it the errors of the
@@ -228,6 +241,36 @@ class CombinedForecaster(Forecaster):
         self.max_origins = max_origins
         self.season_length = season_length
         self.random_state = random_state
+
+    def predict(self, h: int, level: Sequence[float] | float | None = None, *, mean: bool = False) -> pd.DataFrame:
+        """Forecast the next bins.
+
+        Parameters
+        ----------
+        h : int
+            Horizon in bins.
+        level : sequence of float, optional
+            Levels of the prediction intervals in percent.
+        mean : bool, default=False
+            Add expected values, which add up over series where forecasts near the median do not: the same course, at
+            the level halfway to that of a `DecayedMeanRegression` over all series. Sum them, or reconcile them by
+            ``reconcile(..., model="CombinedForecaster-mean")``; for a single series of rare bursts the median is closer
+            to most outcomes.
+
+        Returns
+        -------
+        DataFrame
+            As `Forecaster.predict`; with `mean`, also ``CombinedForecaster-mean``.
+        """
+        frame = super().predict(h, level)
+        if not mean:
+            return frame
+        regression = DecayedMeanRegression()
+        regression._fit_panel(self.panel_)
+        means = regression.predict(h)[regression.column_name()].to_numpy().reshape(-1, h)
+        expected = mean_path(frame[self.column_name()].to_numpy().reshape(-1, h), means)
+        floor = self._floors(self.panel_.values)
+        return frame.assign(**{f"{self.column_name()}-mean": np.maximum(expected, floor).ravel()})
 
     def _fit_panel(self, panel: Panel) -> None:
         super()._fit_panel(panel)

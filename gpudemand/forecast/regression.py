@@ -10,13 +10,15 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.linalg import solveh_banded
+from scipy.signal import lfilter
 
 from gpudemand._array import BoolArray, FloatArray, IntArray, one_thread, solve_each
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.forecast.forecaster import SeasonalForecaster, positive_int
+from gpudemand.forecast.forecaster import Forecaster, SeasonalForecaster, positive_int
 from gpudemand.forecast.panel import (
     Seasonality,
     fill_missing,
+    mean_step,
     phase_mean,
     rolling_mean,
     season_length,
@@ -267,6 +269,76 @@ class Regressors:
         columns = [self.y, self._season_mean]
         columns += [shifted(self.y, self._in_phase(step, season)) for season in sorted({self.season, self.week} - {1})]
         return [(column - self.level) / np.where(self.level > 0, self.level, 1.0) for column in columns]
+
+
+#: Half-lives of the decayed means, in days, and the share of their mean square that is the ridge.
+HALF_LIVES, _MEANS_RIDGE = (1.0, 2.0, 4.0, 7.0, 14.0, 28.0, 56.0), 0.01
+#: Origins in a horizon, and most origins, that the regression on decayed means is fitted to.
+_PER_HORIZON, _MOST_MEANS = 4, 60
+
+
+class DecayedMeanRegression(Forecaster):
+    """Mean over the horizon by one ridge regression over all series, on exponentially decayed means of each.
+
+    The regressors are means with half-lives of 1 to 56 days (of as many bins, if these are longer) and the mean of all
+    values. The coefficients, shrunk towards equal ones, are those that fit the means over a horizon from earlier
+    origins, of all series together, weighted by one over their level. It is the same at every step.
+
+    Examples
+    --------
+    Users who leave are followed sooner than by their mean of four weeks:
+
+    >>> rng, ds = np.random.default_rng(0), pd.date_range("2026-03-01", periods=200)
+    >>> y = rng.poisson(5, (40, 200)) * (np.arange(200) < rng.integers(20, 400, (40, 1)))
+    >>> wide = pd.DataFrame(y.astype(float), index=[f"u{i:02d}" for i in range(40)], columns=ds)
+    >>> usage = wide.rename_axis("unique_id").melt(ignore_index=False, var_name="ds", value_name="y").reset_index()
+    >>> model = DecayedMeanRegression().fit(usage[usage["ds"] < ds[172]])
+    >>> found = model.predict(28).groupby("unique_id")["DecayedMeanRegression"].mean().to_numpy()
+    >>> error = np.abs(found - y[:, 172:].mean(axis=1)).mean()
+    >>> bool(error < 0.8 * np.abs(y[:, 144:172].mean(axis=1) - y[:, 172:].mean(axis=1)).mean())
+    True
+    """
+
+    def _paths(self, y: FloatArray, origins: IntArray, h: int) -> FloatArray:
+        known = ~np.isnan(y)
+        total = np.cumsum(np.where(known, y, 0.0), axis=1)
+        count = np.cumsum(known, axis=1)
+        out = np.empty((len(y), origins.size, h))
+        for place, origin in enumerate(origins):
+            earlier = np.arange(origin - h, 0, -max(h // _PER_HORIZON, 1))[:_MOST_MEANS]
+            means = self._decayed_means(y[:, :origin], np.append(earlier, origin))
+            weights = _mean_weights(means[:, :-1], total, count, earlier, h)
+            out[:, place] = (means[:, -1] @ weights)[:, None]
+        return out
+
+    def _decayed_means(self, y: FloatArray, origins: IntArray) -> FloatArray:
+        """Regressors at each origin, shape (n_series, n_origins, n_regressors); 0 for a series that has not begun."""
+        known = ~np.isnan(y)
+        filled, bins = np.where(known, y, 0.0), max(pd.Timedelta("1D") / mean_step(self.panel_.freq), 1.0)
+        out = np.zeros((len(y), origins.size, len(HALF_LIVES) + 1))
+        for column, half_life in enumerate((*HALF_LIVES, np.inf)):
+            kept = 0.5 ** (1 / (half_life * bins))
+            sums, weights = (lfilter([1.0], [1.0, -kept], x.astype(float), axis=1) for x in (filled, known))
+            at = origins - 1
+            np.divide(sums[:, at], weights[:, at], out=out[..., column], where=weights[:, at] > 0)
+        return out
+
+
+def _mean_weights(means: FloatArray, total: FloatArray, count: FloatArray, origins: IntArray, h: int) -> FloatArray:
+    """Coefficients of the decayed means, (n_regressors,), from earlier origins, whose horizons are known."""
+    even = np.full(means.shape[-1], 1 / means.shape[-1])
+    ends = origins + h - 1
+    n_known = count[:, ends] - count[:, origins - 1]
+    level = means[..., -1]
+    use = (n_known > 0) & (level > 0)
+    if not use.any():
+        return even
+    actual = (total[:, ends] - total[:, origins - 1])[use] / n_known[use]
+    root = np.sqrt(level[use])
+    x = means[use] / root[:, None]
+    gram = x.T @ x
+    ridge = _MEANS_RIDGE * np.trace(gram) / even.size * np.eye(even.size)
+    return np.asarray(even + np.linalg.solve(gram + ridge, x.T @ (actual / root - x @ even)))
 
 
 #: Series x times x regressors in memory at once; larger panels share the coefficients of a sample of their series.
