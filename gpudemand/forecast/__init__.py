@@ -21,6 +21,7 @@ from gpudemand.forecast.naive import (
 from gpudemand.forecast.panel import Panel
 from gpudemand.forecast.reconcile import reconcile
 from gpudemand.forecast.regression import DecayedMeanRegression, LagRegression, RidgeAutoregression
+from gpudemand.forecast.saved import load_forecaster, save_forecaster
 from gpudemand.forecast.smoothing import ETS, SBA, TSB, DoubleSeasonalSmoothing, HistoricMean, Theta, Zero
 
 __all__ = [
@@ -54,10 +55,12 @@ __all__ = [
     "Zero",
     "cross_validation",
     "find_outages",
+    "load_forecaster",
     "longest_horizon",
     "mask_outages",
     "public_holidays",
     "reconcile",
+    "save_forecaster",
     "scale_samples",
     "sum_samples",
 ]

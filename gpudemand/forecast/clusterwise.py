@@ -16,7 +16,7 @@ from gpudemand.forecast.combination import combination_weights
 from gpudemand.forecast.factorization import InductiveForecaster, TemporalFactorization
 from gpudemand.forecast.forecaster import last_known, positive_int
 from gpudemand.forecast.naive import seasonal_profile
-from gpudemand.forecast.panel import Panel, row_means, week_length
+from gpudemand.forecast.panel import Panel, row_means, week_of
 
 _MAX_ITERATIONS = 30
 
@@ -450,7 +450,7 @@ class ClusterwiseForecaster(InductiveForecaster):
 
     def _with_base_forecasts(self, point: FloatArray, y: FloatArray) -> FloatArray:
         season = self.season_length_
-        others = base_forecasts(y, point.shape[1], season, max(season, week_length(self.panel_.freq)))
+        others = base_forecasts(y, point.shape[1], season, max(season, week_of(season, self.panel_.freq)))
         return np.concatenate([point[..., None], others], axis=-1)
 
     def _select(self, y: FloatArray) -> Selection:

@@ -17,7 +17,7 @@ from gpudemand._array import FloatArray, IntArray, solve_each
 from gpudemand._validation import InputError
 from gpudemand.forecast.forecaster import Forecaster, as_forecaster
 from gpudemand.forecast.naive import Naive, SeasonallyAdjustedNaive, SeasonalMedian, SeasonalNaive
-from gpudemand.forecast.panel import Panel, fill_missing, week_length
+from gpudemand.forecast.panel import Panel, fill_missing, week_of
 from gpudemand.forecast.regression import DecayedMeanRegression, History, LagRegression, RidgeAutoregression
 from gpudemand.forecast.smoothing import DoubleSeasonalSmoothing
 
@@ -285,7 +285,8 @@ class CombinedForecaster(Forecaster):
             member._fit_panel(filled)
 
     def _default_members(self) -> list[Forecaster]:
-        season, week, n_times = self.season_length_, week_length(self.panel_.freq), self.panel_.values.shape[1]
+        season, n_times = self.season_length_, self.panel_.values.shape[1]
+        week = week_of(season, self.panel_.freq)
         members: list[Forecaster] = [
             Naive(),
             SeasonalMedian(1, max(season, 7)),

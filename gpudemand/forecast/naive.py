@@ -6,7 +6,7 @@ import numpy as np
 
 from gpudemand._array import FloatArray
 from gpudemand.forecast.forecaster import Forecaster, last_known, positive_int
-from gpudemand.forecast.panel import begun, fill_missing, row_means, week_length
+from gpudemand.forecast.panel import begun, fill_missing, row_means, week_of
 
 
 class Naive(Forecaster):
@@ -130,7 +130,7 @@ class WeekProfile(Forecaster):
         self.n_weeks = n_weeks
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
-        season, week = self.season_length_, week_length(self.panel_.freq)
+        season, week = self.season_length_, week_of(self.season_length_, self.panel_.freq)
         if season >= week or y.shape[1] < 2 * week:
             week = season
         y = fill_missing(y, season)

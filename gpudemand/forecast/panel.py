@@ -113,6 +113,14 @@ class Panel:
         times = pd.date_range(self.times[0].tz_localize(None), periods=grid.size, freq=self.freq)
         return replace(self, times=times, values=values, zoned=self.times)
 
+    def on_calendar(self) -> Panel:
+        """The panel at its times with their zone, of which `on_local_clock` is the panel again."""
+        if self.zoned is None:
+            return self
+        return replace(
+            self, times=self.zoned, values=self.values[:, _local_positions(self.zoned, self.freq)], zoned=None
+        )
+
     def local_positions(self, h: int) -> IntArray:
         """Place of every bin, and of the next `h`, on the local clock, from 0 for the first."""
         if not _clock_changes(self.times, self.freq):
@@ -332,6 +340,16 @@ def week_length(freq: pd.offsets.BaseOffset) -> int:
     return max(round(7 * _DAY / mean_step(freq)), 1)
 
 
+def week_of(season: int, freq: pd.offsets.BaseOffset) -> int:
+    """Bins in a week; in one of days of `season` bins, where these are fewer than the calendar's, as of opening hours.
+
+    >>> half_hours = parse_freq("30min")
+    >>> [week_of(season, half_hours) for season in (48, 336, 18, 1)]
+    [336, 336, 126, 336]
+    """
+    return 7 * season if 1 < season < season_length(freq) and mean_step(freq) < _DAY else week_length(freq)
+
+
 @cache
 def mean_step(freq: pd.offsets.BaseOffset) -> pd.Timedelta:
     """Mean width of the bins of a frequency."""
@@ -449,8 +467,8 @@ class Seasonality(NamedTuple):
         >>> [tuple(Seasonality.observable(n, 24, hourly)) for n in (30, 60, 600)]
         [(1, 1), (24, 24), (24, 168)]
         """
+        week = week_of(season, freq)
         season = season if n_times >= 2 * season else 1
-        week = week_length(freq)
         return cls(season, week if 1 < season < week and 3 * week <= n_times else season)
 
 

@@ -24,6 +24,7 @@ from gpudemand.forecast.panel import (
     season_length,
     shifted,
     week_length,
+    week_of,
 )
 
 #: Lagged values in memory at once.
@@ -36,7 +37,7 @@ def default_lags(season: int, freq: pd.offsets.BaseOffset, n_times: int) -> tupl
     >>> default_lags(7, pd.offsets.Day(), 60)
     (1, 2, 3, 4, 6, 7, 8, 9, 13, 14, 15, 16)
     """
-    week = max(season, week_length(freq))
+    week = max(season, week_of(season, freq))
     centres = {0, season, week, week + season} if season > 1 else {0}
     lags = {centre + step for centre in centres for step in (-1, 0, 1, 2)} | {3, 4}
     return tuple(sorted(lag for lag in lags if lag >= 1 and 2 * lag <= n_times)) or (1,)

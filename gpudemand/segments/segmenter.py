@@ -203,7 +203,8 @@ class TopologicalSegmenter(ClusterMixin, TransformerMixin, BaseEstimator):
         number = 1 if self.n_segments == "auto" else int(self.n_segments)
         if number > max(len(table), 1):
             raise InputError(
-                f"n_segments={self.n_segments} is more than n_samples={len(table)}, the users with any use; take fewer."
+                f"n_segments={self.n_segments} is more than the {len(table)} users with any use "
+                f"(n_samples={len(table)}); take fewer."
             )
         if self.n_segments == "auto" and len(table) > 1:
             number, self.selection_ = self._model.select(table, int(self.max_segments), rng)

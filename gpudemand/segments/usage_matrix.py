@@ -109,7 +109,7 @@ def _check_values(values: FloatArray, non_negative: bool) -> None:
     if np.isinf(low) or np.isinf(high):
         raise InputError("usage holds infinite values; repair them, or write NaN where nothing was recorded.")
     if non_negative and low < 0:
-        raise InputError(f"Negative values in data, the lowest {low:g}; usage cannot be negative.")
+        raise InputError(f"Negative values in data: usage holds values below zero, the lowest {low:g}.")
 
 
 def _check_labels(ids: pd.Index, ds: pd.DatetimeIndex | None) -> None:

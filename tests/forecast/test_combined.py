@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
@@ -14,6 +15,7 @@ from gpudemand.forecast import (
     HistoricMean,
     LagRegression,
     Naive,
+    Panel,
     RidgeAutoregression,
     SeasonalNaive,
     cross_validation,
@@ -156,3 +158,16 @@ def test_a_sample_of_series_gives_the_coefficients_of_a_large_panel(model, monke
     column, every = type(model).__name__, model.fit(usage).predict(6)
     monkeypatch.setattr(direct, "_CELLS", 24.0 * 7 * one.size / 3)
     np.testing.assert_allclose(model.fit(usage).predict(6)[column], every[column], rtol=5e-3)
+
+
+def test_a_week_of_opening_hours_has_as_many_bins_as_its_days():
+    """Eighteen half hours a day, numbered without the nights: Saturdays and Sundays are quiet."""
+    rng, day = np.random.default_rng(0), np.sin(np.linspace(0.2, 3, 18))
+    weekend = np.where(np.arange(77) % 7 < 5, 1.0, 0.3)
+    y = 100 * np.outer(weekend, day).ravel() * rng.lognormal(0, 0.1, (4, 77 * 18))
+    ds = pd.date_range("2026-01-05", periods=y.shape[1], freq="30min")
+    panel, origins = Panel(pd.Index(list("abcd"), name="unique_id"), ds, y, ds.freq), 18 * np.arange(63, 77)
+    actual = y[:, origins[:, None] + np.arange(18)]
+    found = CombinedForecaster(season_length=18).forecast_from(panel, origins, 18)
+    last_week = y[:, origins[:, None] + np.arange(18) - 126]
+    assert np.abs(found - actual).sum() < 0.9 * np.abs(last_week - actual).sum()

@@ -227,7 +227,7 @@ class TestDegenerateInput:
 
 def test_an_array_is_segmented_by_blocks_that_need_no_times(users):
     segmenter = TopologicalSegmenter(random_state=0).fit(users[0].to_numpy() - 3.0)
-    assert {name.split("__")[0] for name in segmenter.features_} == {"persistence", "spectrum"}
+    assert {name.split("__")[0] for name in segmenter.features_} == {"persistence_curves"}
     with pytest.raises(InputError, match="calendar"):
         TopologicalSegmenter(blocks=["calendar"]).fit(users[0].to_numpy())
 
