@@ -33,6 +33,7 @@ def locked_folder(path: Path, own: str, what: str) -> Iterator[None]:
     """
     if path.is_file():
         raise InputError(f"{str(path)!r} is a file; name a folder.")
+    exact_name(path)
     path.mkdir(parents=True, exist_ok=True)
     held = [place.name for place in path.iterdir() if place.name[0] != "."]
     if held and not (path / own).is_file():
@@ -231,6 +232,17 @@ def arrow_table(frame: pd.DataFrame) -> pa.Table:
     return table.cast(pa.schema(types))
 
 
+def exact_name(file: Path) -> str:
+    """Name of a file for DuckDB, in which nothing is a pattern or an address elsewhere."""
+    name = os.fspath(file.resolve())
+    if not name.isascii():
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"{name!a} is no name in UTF-8; rename the file or the folder.") from None
+    return re.sub(r"([*?\[{])", r"[\1]", name)
+
+
 def _names(columns: Sequence[str]) -> str:
     return ", ".join(f'"{name}"' for name in columns)
 
@@ -245,6 +257,7 @@ def read_store(path: Path) -> Store:
     """Open a store for reading, after a look at the checksums of all its files."""
     if not is_store(path):
         raise InputError(f"{str(path)!r} holds no store; `gpudemand pull --help` shows how to make one.")
+    exact_name(path)
     before = None
     while before != (before := (path / MANIFEST).read_bytes()):
         with suppress(InputError, FileNotFoundError):  # of what another process replaces just now

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +21,7 @@ from gpudemand.jobs.columns import NUMBER, STATUS_OF_WORD
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, csv_batches, open_parquet
 from gpudemand.jobs.table import database, in_microseconds, unusable
 from gpudemand.jobs.times import NO_SUCH_TIME, NULL_MARKERS, TimeParser, parse_timezone
-from gpudemand.store import is_store, read_store
+from gpudemand.store import exact_name, is_store, read_store
 
 _TEXT = ("job_id", "user", "group", "cluster", "gpu_type", *schema.OTHER_KEYS)
 _TIMES = ("submit", "start", "end")
@@ -171,8 +169,8 @@ def _create_stored(db: duckdb.DuckDBPyConnection, path: Path) -> None:
             raise InputError(f"the store {path.name!r} holds no jobs yet; pull them with `gpudemand pull slurm`.")
         for file in files:
             open_parquet(file, _LIMITS).close()
-        exact = [re.sub(r"([*?\[{])", r"[\1]", os.fspath(file.resolve())).replace("'", "''") for file in files]
-        names = ", ".join(f"'{name}'" for name in exact)
+        quoted = [exact_name(file).replace("'", "''") for file in files]
+        names = ", ".join(f"'{name}'" for name in quoted)
         options = "hive_partitioning=false, union_by_name=true"
         db.execute(f"CREATE VIEW stored AS SELECT * FROM read_parquet([{names}], {options})")
         return

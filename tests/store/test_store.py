@@ -128,3 +128,9 @@ def test_a_name_is_no_pattern(tmp_path):
         put(tmp_path / name, 0, 2, 1.0)
     for name in ("gpu[12]", "gpu*"):
         assert read_store(tmp_path / name).query("t", "SELECT count(*) AS n FROM stored")["n"].to_pylist() == [2]
+
+
+def test_a_name_that_is_no_utf8_is_one_sentence(tmp_path):
+    with pytest.raises(InputError, match=r"udcff.* is no name in UTF-8; rename"):
+        put(tmp_path / os.fsdecode(b"gpu\xff"), 0, 2, 1.0)
+    assert not list(tmp_path.iterdir())
