@@ -111,6 +111,7 @@ def test_links_resolve_to_files(built, page):
 
 def test_user_supplied_text_is_escaped_and_truncated(html, page):
     assert "<script" not in html
+    assert """http-equiv="Content-Security-Policy" content="default-src 'none';""" in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
     assert "&lt;i&gt;bad&lt;/i&gt;" in html
     assert "y" * 41 not in html
