@@ -416,8 +416,10 @@ class ExternalForecaster(Forecaster):
     Parameters
     ----------
     model : object
-        In the manner of statsforecast, ``fit(df)`` and ``predict(h)``, with one model; or of sktime, ``fit(y, fh=fh)``
-        and ``predict(fh)``, fitted series by series. It is copied, and sees times without a zone.
+        In the manner of statsforecast, ``fit(df)`` and ``predict(h)``, with one model, or one of its models by itself,
+        ``fit(y)`` and ``predict(h)``; of sktime, ``fit(y, fh=fh)`` and ``predict(fh)``; or of statsmodels, a class or
+        function that makes of the values ``y`` what has ``fit().forecast(h)``. All but the first are fitted series by
+        series. It is copied, and sees times without a zone.
     name : str, optional
         Of the column of its forecasts; by default what the library calls it.
     regressors : DataFrame, optional
@@ -453,13 +455,17 @@ class ExternalForecaster(Forecaster):
         inner = getattr(self.model, "models", None)
         if self.name is None and isinstance(inner, (list, tuple)) and len(inner) == 1:
             return str(inner[0])
-        return self.name or type(self.model).__name__
+        return self.name or str(getattr(self.model, "__name__", type(self.model).__name__))
 
     def _fit_panel(self, panel: Panel) -> None:
         if protocol(self.model) is None:
             raise InputError(
                 f"{type(self.model).__name__} is no forecaster: it has neither statsforecast's fit(df) and predict(h) "
                 "nor sktime's fit(y, fh) and predict(fh)."
+            )
+        if self.regressors is not None and protocol(self.model) in ("y", "forecast"):
+            raise InputError(
+                f"regressors do not reach {self.column_name()} by itself; give StatsForecast(models=[...], freq=...)."
             )
         super()._fit_panel(panel)
 
@@ -470,7 +476,12 @@ class ExternalForecaster(Forecaster):
         # A regular clock without a zone, which every library takes.
         clock = pd.date_range(known.times[0].tz_localize(None), periods=n_times + h, freq=known.freq)
         extra = self._known_ahead(known.times.append(known.future(h)))
-        by_table = protocol(self.model) == "h"
+        manner = protocol(self.model)
+        if manner in ("y", "forecast"):
+            return np.vstack(
+                [_by_values(self.model, row[begin:], h) for row, begin in zip(filled, begins, strict=True)]
+            )
+        by_table = manner == "h"
         return (_by_table if by_table else _by_series)(self.model, self.panel_.ids, clock, filled, begins, extra)
 
     def _known_ahead(self, times: pd.DatetimeIndex) -> list[pd.DataFrame] | None:
@@ -500,11 +511,25 @@ def as_forecaster(model: Any) -> Forecaster:
 
 
 def protocol(model: Any) -> str | None:
-    """``"h"`` for the manner of statsforecast, ``"fh"`` for that of sktime, None for neither."""
+    """``"h"`` for the manner of statsforecast, ``"y"`` for that of its models, ``"fh"`` for sktime's, or none.
+
+    ``"forecast"`` is that of statsmodels, whose models are made of their data.
+    """
+    if isinstance(model, type) or not hasattr(model, "fit"):
+        return "forecast" if callable(model) else None
     if not callable(getattr(model, "fit", None)) or not callable(getattr(model, "predict", None)):
         return None
     names = inspect.signature(model.predict).parameters
-    return next((name for name in ("fh", "h") if name in names), None)
+    found = next((name for name in ("fh", "h") if name in names), None)
+    return "y" if found == "h" and "y" in inspect.signature(model.fit).parameters else found
+
+
+def _by_values(model: Any, y: FloatArray, h: int) -> FloatArray:
+    """Forecast of one series by a model of statsforecast or statsmodels."""
+    if protocol(model) == "forecast":
+        return np.asarray(model(y).fit().forecast(h), dtype=float)
+    found = deepcopy(model).fit(y).predict(h=h)
+    return np.asarray(found["mean"] if isinstance(found, dict) else found, dtype=float)
 
 
 def _by_table(

@@ -129,3 +129,36 @@ def test_they_are_candidates_of_a_study():
     total = study.forecast.set_index("unique_id").loc["total", "Study"]
     np.testing.assert_allclose(total, np.arange(61.0, 66.0))
     assert "Rising" in set(study.trust["model"])
+
+
+class OneModel:
+    """The manner of statsforecast's models: values in, a dictionary out."""
+
+    def fit(self, y, X=None):
+        self.mean = y.mean()
+        return self
+
+    def predict(self, h, X=None, level=None):
+        return {"mean": np.full(h, self.mean)}
+
+
+def test_a_model_of_statsforecast_by_itself():
+    found = gd.ExternalForecaster(OneModel()).fit(USAGE).predict(2, level=[80])
+    assert found["OneModel"].tolist() == pytest.approx([USAGE["y"][:60].mean()] * 2 + [24.5] * 2)
+    assert (found["OneModel-lo-80"] <= found["OneModel-hi-80"]).all()
+    with pytest.raises(InputError, match="regressors do not reach OneModel"):
+        gd.ExternalForecaster(OneModel(), regressors=pd.DataFrame({"ds": AHEAD, "x": 1.0})).fit(USAGE)
+
+
+@pytest.mark.filterwarnings("ignore:Optimization failed to converge")
+def test_models_of_statsmodels_are_members():
+    api = pytest.importorskip("statsmodels.tsa.api")
+
+    def weekly(y):
+        return api.SimpleExpSmoothing(y, initialization_method="estimated")
+
+    model = gd.CombinedForecaster([gd.ExternalForecaster(weekly), gd.SeasonalNaive(7)], max_origins=4)
+    found = gd.ExternalForecaster(weekly, name="SES").fit(USAGE).predict(3)
+    expected = weekly(USAGE["y"][:60].to_numpy()).fit().forecast(3)
+    np.testing.assert_allclose(found["SES"][:3], expected)
+    assert np.isfinite(model.fit(USAGE).predict(3)["CombinedForecaster"]).all()
