@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from typer.testing import CliRunner
 
+from gpudemand._validation import InputError
 from gpudemand.cli.app import app
+from gpudemand.cost.job import TrainingJob
 
 pytest.importorskip("torch")
 MODEL = """
@@ -107,3 +111,28 @@ def test_errors_of_large_models_are_one_line(arguments, reason):
     assert result.exit_code == 2
     (line,) = [line for line in result.stderr.splitlines() if line]
     assert reason in line
+
+
+def test_json_has_what_the_table_has(network):
+    found = json.loads(invoke(network, "--input", "3x64x64", "--device", "T4", "--json", "--quiet").stdout)
+    assert found["step_time_s-lo-90"] <= found["step_time_s"] <= found["step_time_s-hi-90"]
+    assert found["not_said"] == []
+    assert found["max_batch_size"] > 0
+    listed = json.loads(CliRunner().invoke(app, ["devices", "--json"]).stdout)
+    assert {"name": "Tesla T4", "kind": "gpu"}.items() <= next(
+        row for row in listed if row["name"] == "Tesla T4"
+    ).items()
+
+
+def test_what_was_not_said_of_a_large_model_is_said():
+    arguments = ("llama-3-8b", "--seq", 4096, "--gpus", 8, "--sharding", "fsdp", "--quiet")
+    lines = invoke(*arguments).stdout.splitlines()
+    assert "any number at once" in lines[0]
+    assert lines[1].endswith("--micro-batch, --checkpointing")
+    assert "not said" not in invoke(*arguments, "--micro-batch", 1, "--checkpointing").stdout
+
+
+def test_a_configuration_without_heads_is_refused():
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 0, "vocab_size": 100}
+    with pytest.raises(InputError, match="num_attention_heads = 0"):
+        TrainingJob.from_config(sizes, 128)

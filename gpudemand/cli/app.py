@@ -107,6 +107,7 @@ def usage(
     out: Annotated[Path, typer.Option(help="File to write: .csv or .parquet.")] = Path("usage.csv"),
     gpu_share: options.GpuShare = None,
     columns: options.Columns = None,
+    json: options.AsJson = False,
     no_limits: options.NoLimits = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -130,6 +131,9 @@ def usage(
         source = log if in_place else _read(log, format, tz, origin, no_limits, gpu_share, columns)
         begin("Computing usage")
         series = usage_series(source, by=by, freq=freq, value=value, until=until, tz=tz)
+        if json:
+            typer.echo(series.to_json(orient="records", date_format="iso"))
+            return
         begin(f"Writing {len(series):,} rows")
         write_table(series, out)
     typer.echo(out)

@@ -119,6 +119,7 @@ def cost(
     cross_entropy: options.Loss = None,
     kernels: options.Kernels = None,
     experts: options.Experts = None,
+    json: options.AsJson = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -128,7 +129,14 @@ def cost(
 
     Example: gpudemand cost model.py:build_model --input 3x224x224 --batch 64 --device H200
     """
-    from gpudemand.cli.networks import format_prediction, is_configuration, large_job, refuse, traced_job
+    from gpudemand.cli.networks import (
+        format_prediction,
+        is_configuration,
+        large_job,
+        prediction_json,
+        refuse,
+        traced_job,
+    )
     from gpudemand.cost.model import CostModel
 
     about = {"optimizer": optimizer, "precision": precision, "device": device, "batch_size": batch, "mode": mode}
@@ -150,19 +158,20 @@ def cost(
             begin("Tracing the network")
             job.graph.flops  # noqa: B018 (traced here, under its own progress message)
         begin("Predicting")
-        table = format_prediction(CostModel.load(model), job)
+        table = (prediction_json if json else format_prediction)(CostModel.load(model), job)
     typer.echo(table)
 
 
 @one_line
-def devices(ctx: typer.Context, debug: Debug = False) -> None:
+def devices(ctx: typer.Context, json: options.AsJson = False, debug: Debug = False) -> None:
     """List the GPUs and CPUs that costs can be predicted for: memory, bandwidth, and peaks by precision.
 
     Example: gpudemand devices
     """
+    from gpudemand.datasets.devices import devices as table_of_devices
     from gpudemand.datasets.devices import format_devices
 
-    typer.echo(format_devices())
+    typer.echo(table_of_devices().reset_index().to_json(orient="records") if json else format_devices())
 
 
 @one_line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from pathlib import Path
@@ -43,10 +44,39 @@ def format_prediction(model: CostModel, job: TrainingJob) -> str:
         (f"fits into {format_gib(job.hardware.usable_memory_gib)}", f"{100 * probability:.0f} %", ""),
         ("largest batch that fits" if job.run is None else "most samples at once", f"{largest:,}", "with 95 %"),
     ]
-    lines = [repr(job), "", aligned(pd.DataFrame(rows, columns=["", "predicted", "90 % interval"]))]
+    unsaid = _unsaid(job)
+    about = f"not said, so that the intervals are over all that is usual: {', '.join(unsaid)}"
+    lines = [
+        repr(job),
+        *([about] if unsaid else []),
+        "",
+        aligned(pd.DataFrame(rows, columns=["", "predicted", "90 % interval"])),
+    ]
     far = dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, FarFromTrainingWarning))
     lines += ["", *far] if far else []
     return "\n".join(lines)
+
+
+def prediction_json(model: CostModel, job: TrainingJob) -> str:
+    """What `format_prediction` formats, as one JSON object: what was assumed, times in seconds, memory in GiB."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", FarFromTrainingWarning)
+        row, probability, largest = model.predict(job).iloc[0], model.fits(job), model.max_batch_size(job)
+    found: dict[str, Any] = {"job": repr(job), "not_said": _unsaid(job)}
+    found |= {str(name): float(value) for name, value in row.items()}
+    said = list(dict.fromkeys(str(one.message) for one in caught))
+    return json.dumps(found | {"fits": probability, "max_batch_size": largest, "warnings": said})
+
+
+#: Options of a large model that memory depends on, as the shell names them.
+_DECIDING = {"micro_batch": "--micro-batch", "checkpointing": "--checkpointing", "parallel": "--tensor, --zero ..."}
+
+
+def _unsaid(job: TrainingJob) -> list[str]:
+    """Options that were not given, and over which a prediction of a large model is."""
+    if job.run is None:
+        return []
+    return [option for name, option in _DECIDING.items() if getattr(job.run, name) is None]
 
 
 def _time(label: str, row: pd.Series) -> tuple[str, str, str]:

@@ -36,6 +36,7 @@ Loss = Annotated[str | None, typer.Option(help="Large models: plain, fused, or f
 Kernels = Annotated[str | None, typer.Option(help="Large models: plain, or fused as in Megatron.")]
 Experts = Annotated[str | None, typer.Option(help="Large models: loop over the experts, or grouped products.")]
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs, instead of a table.")]
 Format = Annotated[str, typer.Option(help="Format of the log; see `gpudemand formats`.")]
 Origin = Annotated[str | None, typer.Option(help="Time zero of a log whose times are in seconds.")]
 GpuShare = Annotated[

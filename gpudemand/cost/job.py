@@ -419,7 +419,8 @@ class TrainingRun:
         return replace(self, parallel=layout, micro_batch=micro, accumulate=times, global_batch=total)
 
     def __str__(self) -> str:
-        at_once = f"{self.micro_batch or '?'} at once x {self.accumulate or '?'}"
+        times = f" x {self.accumulate or '?'}"
+        at_once = "any number at once" if self.micro_batch is None else f"{self.micro_batch} at once{times}"
         parts = [at_once, self.optimizer or "adamw", self.job.precision]
         parts += [repr(self.job.adapter)] if self.job.adapter is not None else []
         parts += [f"checkpointing {self.checkpointing}"] if self.checkpointing else []

@@ -234,7 +234,8 @@ def _spec(name: str | None, item: Any, dtype: str | None) -> InputSpec:
             raise InputError(f"an example input has the shape {shape}, which is empty; pass at least one sample.")
         return InputSpec(name, shape, item, dtype)
     if not _is_shape(item):
-        is_nested = isinstance(item, (list, tuple, Mapping, bool))
+        is_numbers = isinstance(item, (list, tuple)) and all(part is None or np.isscalar(part) for part in item)
+        is_nested = isinstance(item, (list, tuple, Mapping, bool)) and not is_numbers
         hint = f"; for a list, a dict or a flag, {WRAP}" if is_nested else ""
         raise InputError(f"input_shape={shorten(str(item))} is no shape; {_HOW}{hint}.")
     if any(extent < 1 for extent in item):

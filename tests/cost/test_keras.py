@@ -280,3 +280,83 @@ class Branches(keras.Model):
 def test_invalid_input_is_reported(model, shape, message):
     with pytest.raises(InputError, match=message):
         OpGraph.from_keras(model(), shape)
+
+
+class Unbuilt(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.recurrent, self.head = layers.LSTM(8, return_sequences=True), layers.Dense(3)
+
+    def call(self, x):
+        return self.head(self.recurrent(x))
+
+
+def test_a_model_that_was_not_called_counts_as_it_does_afterwards():
+    model = Unbuilt()
+    first, second = (OpGraph.from_keras(model, (20, 16)).flops for _ in range(2))
+    assert first == second == 20 * 2 * (4 * 8 * 24 + 8 * 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "side"),
+    [({}, 14), ({"strides": 4}, 4), ({"padding": "same"}, 16), ({"data_format": "channels_first"}, 14)],
+)
+@pytest.mark.parametrize("sequences", [False, True])
+def test_recurrent_convolutions_count_where_their_state_is(options, side: int, sequences: bool):
+    shape = (5, 3, 16, 16) if options.get("data_format") else (5, 16, 16, 3)
+    layer = layers.ConvLSTM2D(8, 3, return_sequences=sequences, **options)
+    graph = OpGraph.from_keras(keras.Sequential([keras.Input(shape), layer]))
+    assert graph.flops == 5 * side * side * 2 * 4 * 8 * 9 * (3 + 8)
+
+
+class Cell(layers.Layer):
+    """A cell whose weights have other names than those of Keras."""
+
+    state_size = output_size = 8
+
+    def build(self, input_shape):
+        self.a, self.b = self.add_weight(shape=(input_shape[-1], 8)), self.add_weight(shape=(8, 8))
+
+    def call(self, x, states):
+        state = ops.tanh(x @ self.a + states[0] @ self.b)
+        return state, [state]
+
+
+def test_a_cell_of_ones_own_counts_all_its_matrices():
+    assert OpGraph.from_keras(keras.Sequential([keras.Input((10, 4)), layers.RNN(Cell())])).flops == 10 * 2 * 8 * 12
+
+
+class Bank(layers.Layer):
+    def build(self, input_shape):
+        self.bank = self.add_weight(shape=(1000, input_shape[-1]), trainable=False, name="bank")
+
+    def call(self, x):
+        return ops.softmax(x @ ops.transpose(self.bank)) @ self.bank
+
+
+def test_weights_that_are_no_parameters_are_state():
+    graph = OpGraph.from_keras(
+        keras.Sequential([keras.Input((8,)), layers.Dense(8), layers.BatchNormalization(), Bank()])
+    )
+    assert (graph.n_parameters, graph.state_bytes) == (72 + 16, 4.0 * 8000)
+
+
+def test_layers_of_open_shape_are_refused_in_a_sentence():
+    words = layers.TextVectorization(max_tokens=50, output_sequence_length=6)
+    words.adapt(["a b c", "d e f"])
+    inside = [keras.Input((1,), dtype="string"), words, layers.Embedding(50, 8), layers.Flatten(), layers.Dense(2)]
+    with pytest.raises(InputError, match="open shape"):
+        OpGraph.from_keras(keras.Sequential(inside))
+
+
+class Two(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = layers.Dense(4), layers.Dense(4)
+
+    def call(self, x, y=None, training=False):
+        return self.a(x) + self.b(y)
+
+
+def test_a_second_argument_may_be_optional():
+    assert OpGraph.from_keras(Two(), [(8,), (4,)]).flops == 96

@@ -73,7 +73,7 @@ def test_the_template_is_valid_as_it_is_and_with_every_line_in_force(tmp_path):
     assert runs.gpu_hours == 60 * 12 * 8
     assert training.steps * training.job.run.tokens == pytest.approx(2e10)
     assert repr(training.job) == (
-        "TrainingJob(llama-3-8b on 8192 tokens: ? at once x ?, adamw, bf16, LoRA(rank=16, targets='all-linear', "
+        "TrainingJob(llama-3-8b on 8192 tokens: any number at once, adamw, bf16, LoRA(rank=16, targets='all-linear', "
         "bits=16), checkpointing selective, fused_linear loss, fused kernels, data=8, tensor=8, zero1, 64 x H100 SXM5)"
     )
     assert everything.prices == (1.2, 3.0)
