@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpudemand._validation import shorten
 from gpudemand.cli.options import Debug, Quiet, one_line, steps
 
 if TYPE_CHECKING:
@@ -81,6 +80,8 @@ def _described(into: Path, done: SlurmPull) -> str:
 
 def _hidden(done: SlurmPull) -> list[str]:
     """Lines that say of which users this pull was shown nothing."""
+    from gpudemand._validation import shorten
+
     told = "Slurm showed no runs of {}, which the store holds; they stay, and are asked for again by the next pull"
     return [
         f"{cluster or 'this cluster'}: " + told.format(f"{len(users):,} users ({shorten(', '.join(users), 80)})")
