@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gpudemand._array import STRING
 from gpudemand._validation import InputError, shorten
@@ -22,11 +25,13 @@ from gpudemand.jobs.files import (
     Limits,
     TextTable,
     existing_path,
+    line_blocks,
     open_binary,
     read_headerless,
     read_json,
     read_table,
 )
+from gpudemand.jobs.plausibility import DOUBTS, warn_doubts
 from gpudemand.jobs.schema import COLUMNS
 from gpudemand.jobs.table import warn_rejections
 from gpudemand.jobs.times import TimeParser
@@ -302,8 +307,12 @@ def read_prometheus(
     """
     place, bounds = existing_path(path), limits or NO_LIMITS
     with open_binary(place) as file:
-        is_json = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
-    table = _from_json(read_json(place, bounds), place.name) if is_json else _long(read_table(place, bounds))
+        head = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if head[:1] in (b"{", b"["):
+        exported = b'"timestamps"' in head
+        table = _from_json(_exported(place, bounds) if exported else read_json(place, bounds), place.name)
+    else:
+        table = _long(_grafana(place, bounds) if re.match(rb"sep=|[^,\n]*;", head) else read_table(place, bounds))
     log = LogColumns(table, TimeParser.from_arguments(tz, None, table.source))
     ds, y = log.time("ds", required=True), log.number("y", required=True)
     log.reject(y < 0, "negative number of GPUs")
@@ -312,10 +321,85 @@ def read_prometheus(
     rejected = log.rejection_counts(strict=strict)
     good = pd.DataFrame({"unique_id": name, "ds": ds, "y": y})[log.usable()]
     usage = good.groupby(["unique_id", "ds"], as_index=False, sort=True)["y"].sum()
+    usage, said = with_nights(usage)
     usage["unique_id"] = usage["unique_id"].astype(STRING)
     usage.attrs = {"kind": "measured", "by": "namespace", "source": table.source, "rejected": rejected}
+    usage.attrs |= {DOUBTS: said} if said else {}
     warn_rejections(rejected, len(table), table.source)
+    warn_doubts(said, table.source)
     return usage
+
+
+def _exported(path: Path, limits: Limits) -> dict[str, Any]:
+    """Lines of VictoriaMetrics' export as an answer to a range query."""
+    lines = [line for _, block in line_blocks(path, limits) for line in block.to_pylist() if line.strip()]
+    try:
+        found = [json.loads(line) for line in lines]
+        return {
+            "data": {
+                "result": [
+                    {
+                        "metric": each["metric"],
+                        "values": [(t / 1000, y) for t, y in zip(each["timestamps"], each["values"], strict=True)],
+                    }
+                    for each in found
+                ]
+            }
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path.name!r} is not an export of VictoriaMetrics ({error!r}).") from error
+
+
+def _grafana(path: Path, limits: Limits) -> TextTable:
+    """Table of a CSV file as Grafana writes it for Excel: a first line with the separator, or semicolons."""
+    lines = [line for _, block in line_blocks(path, limits) for line in block.to_pylist()]
+    skipped = int(lines[0].startswith("sep="))
+    mark = lines[0][4:5] if skipped else ";"
+    names, *rows = csv.reader(lines[skipped:], delimiter=mark or ",")
+    found = [(line, row) for line, row in enumerate(rows, start=2 + skipped) if row]
+    whole = [(line, row) for line, row in found if len(row) == len(names)]
+    bad = {line: "with a wrong number of fields" for line, row in found if len(row) != len(names)}
+    columns = [[row[place] or None for _, row in whole] for place in range(len(names))]
+    schema = pa.schema([(name.strip(), pa.string()) for name in names])
+    return TextTable(
+        pa.table(columns, schema=schema), np.array([line for line, _ in whole], dtype=np.int64), path.name, bad
+    )
+
+
+def with_nights(usage: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Usage with zeros at the hours at which, day after day, no pod ran; what it was filled with.
+
+    Prometheus has no sample of what does not exist. A time without any sample is one at which it did not scrape, unless
+    it begins or ends at the same time of most days.
+    """
+    times = pd.DatetimeIndex(np.sort(usage["ds"].unique()))
+    if len(times) < _FEW_SAMPLES:
+        return usage, []
+    gaps = times[1:] - times[:-1]
+    step = pd.Series(gaps).mode()[0]
+    place = np.flatnonzero(gaps > step)
+    days = (times[-1] - times[0]) / pd.Timedelta("1D")
+    begin, end = ((times[place + late] - times[place + late].normalize()) for late in (0, 1))
+    daily = np.zeros(len(place), dtype=bool)
+    for moment in (begin, end):
+        if len(moment):
+            usual = pd.Series(moment).mode()[0]
+            apart = abs(moment - usual)
+            same = np.asarray(np.minimum(apart, pd.Timedelta("1D") - apart) <= pd.Timedelta("1h"))
+            daily |= same & bool(same.sum() >= max(0.5 * days, 3))
+    if not daily.any():
+        return usage, []
+    missing = [pd.date_range(times[k] + step, times[k + 1] - step, freq=step) for k in place[daily]]
+    grid = pd.MultiIndex.from_product([usage["unique_id"].unique(), missing[0].append(missing[1:])])
+    zeros = grid.to_frame(index=False, name=["unique_id", "ds"]).assign(y=0.0)
+    filled = pd.concat([usage, zeros]).sort_values(["unique_id", "ds"], ignore_index=True)
+    return filled, [
+        f"no namespace has a sample at the same hours of {daily.sum():,} days: no pod ran then, which counts as 0 GPUs."
+    ]
+
+
+#: Fewer tell no rhythm.
+_FEW_SAMPLES = 24
 
 
 def _from_json(answer: Any, source: str) -> TextTable:
@@ -346,20 +430,39 @@ def _samples(series: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield name, f"{float(stamp):.6f}", str(value)
 
 
+def _column_namespace(name: str, source: str) -> str:
+    """Namespace of a column, which Grafana names after the labels of its series where they have no legend."""
+    if "{" not in name:
+        return name
+    found = [match for label in _LABELS if (match := re.search(rf'\b{label}="([^"]*)"', name))]
+    if not found:
+        raise InputError(f"{source!r} has a series without a namespace ({shorten(name)}); sum by (namespace).")
+    return found[0][1]
+
+
 def _long(table: TextTable) -> TextTable:
     """Long table of samples, melted if the file has one column per namespace; empty cells are dropped."""
     time, name, value = (
         next((name for name in names if name in table.names), None)
-        for names in (("timestamp", "Time", "time", "ds", "date"), ("unique_id", *_LABELS), ("y", "value", "Value"))
+        for names in (
+            ("timestamp", "Time", "time", "ds", "date"),
+            ("unique_id", *_LABELS, "Series"),
+            ("y", "value", "Value"),
+        )
     )
     if time is None:
         raise InputError(f"{table.source!r} has no column of times; name one of its columns 'timestamp'.")
     if name is not None and value is not None:
         rows = table.rows.select([name, time, value]).rename_columns(["unique_id", "ds", "y"])
         return TextTable(rows, table.lines, table.source, table.bad)
-    wide = table.rows.replace_schema_metadata().to_pandas().assign(_line=table.lines)
-    long = wide.melt(id_vars=[time, "_line"], var_name="unique_id", value_name="y").dropna(subset="y")
-    columns = [pa.array(long[column].astype(str), pa.string()) for column in ("unique_id", time, "y")]
+    rows = table.rows.replace_schema_metadata()
+    wide = rows.rename_columns([*map(str, range(rows.num_columns))]).to_pandas().assign(_line=table.lines)
+    moment = str(table.names.index(time))
+    labels = {str(k): _column_namespace(n, table.source) for k, n in enumerate(table.names)}
+    long = wide.melt(id_vars=[moment, "_line"], var_name="unique_id", value_name="y").dropna(subset="y")
+    long["unique_id"] = long["unique_id"].map(labels)
+    columns = [pa.array(long[column].astype(str), pa.string()) for column in ("unique_id", moment, "y")]
+    columns[1] = pc.replace_substring_regex(columns[1], r"^(\d{10})(\d{3})$", r"\1.\2")  # milliseconds
     lines = long["_line"].to_numpy()
     bad = {**table.bad, **dict.fromkeys(np.setdiff1d(table.lines, lines).tolist(), "without any value")}
     return TextTable(pa.table(columns, schema=_SAMPLES), lines, table.source, bad)

@@ -7,11 +7,10 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from fractions import Fraction
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,10 +22,12 @@ import requests
 from requests.auth import AuthBase, HTTPBasicAuth
 
 from gpudemand._validation import InputError, check_number, shorten
+from gpudemand.jobs.plausibility import warn_doubts
 from gpudemand.jobs.schema import EARLIEST, LATEST, MAX_GPUS, OUTSIDE
 from gpudemand.jobs.times import parse_timestamp
+from gpudemand.pull import kubernetes
 from gpudemand.store import Store, arrow_table, covered, open_store
-from gpudemand.units import gpu_share, parse_duration
+from gpudemand.units import parse_duration
 
 #: A server answers at most this many points of a series.
 MAX_POINTS = 11_000
@@ -118,7 +119,7 @@ class PrometheusClient:
 
         `query`: promQL. `times`: at least one, at most `MAX_POINTS`; of more than the server manages at once, each
         half is asked for. `refused`: counts samples that cannot be, by reason; they are left out. Returns a row a
-        sample: those of `LABELS` that it has, ``ds`` (UTC) and ``y``.
+        sample: those of `kubernetes.LABELS` that it has, ``ds`` (UTC) and ``y``.
         """
         self._answered_at = time.monotonic()
         return plausible(self._parts(query, times), times, Counter() if refused is None else refused)
@@ -267,13 +268,6 @@ def in_time(work: Callable[[], T], seconds: float) -> T:
     return result.result(seconds)
 
 
-#: Labels of the series that are asked for.
-LABELS = (
-    *("namespace", "exported_namespace", "node", "Hostname", "resource", "phase", "modelName"),
-    *("label_nvidia_com_gpu_product", "label_nvidia_com_gpu_replicas"),
-)
-
-
 def _table(content: Any, place: str) -> pd.DataFrame:
     try:
         found = content["data"]["result"]
@@ -282,7 +276,7 @@ def _table(content: Any, place: str) -> pd.DataFrame:
             return stacked([])
         stamps, values = zip(*pairs, strict=True)
         lengths = [len(series["values"]) for series in found]
-        labels = {name: [series["metric"].get(name) for series in found] for name in LABELS}
+        labels = {name: [series["metric"].get(name) for series in found] for name in kubernetes.LABELS}
         columns = {
             name: np.repeat(np.array([None if text is None else str(text) for text in texts], dtype=object), lengths)
             for name, texts in labels.items()
@@ -336,34 +330,9 @@ def chunks(times: pd.DatetimeIndex, points: int) -> Iterator[pd.DatetimeIndex]:
 
 SOURCE = "prometheus"
 TABLE = "usage"
-_COLUMNS = ["measure", "namespace", "node", "gpu_type"]
 #: An answer that has a namespace or a node at some time has all types of its GPUs, which may have got another name.
 _KEY = ["ds", "measure", "namespace", "node"]
-#: Not nvidia.com/gpumem and gpucores, which count memory and cores.
-_GPUS = '{resource=~"(nvidia|amd)_com_(gpu|(gpu|mig)_.+)"}'
-#: Requests stay listed for pods that wait and for those that have completed; and more than one exporter may run.
-_REQUESTS = f"max by (namespace, pod, uid, container, node, resource) (kube_pod_container_resource_requests{_GPUS})"
-_PHASES = 'max by (namespace, pod, uid, phase) (kube_pod_status_phase{phase=~"Pending|Running"}) == 1'
-_PODS = (
-    f"sum by (namespace, node, resource, phase) ({_REQUESTS} * on (namespace, pod, uid) group_left (phase) ({_PHASES}))"
-)
-_ALLOCATABLE = f"max by (node, resource) (kube_node_status_allocatable{_GPUS})"
-_UTILIZATION = "DCGM_FI_DEV_GPU_UTIL"
-_BY_TENANT = "by (exported_namespace, namespace, modelName)"
-#: Of the utilization of GPUs with a pod, their number, its sum, and how many are below some per cent are stored.
-IDLE_PERCENT = (5, 20, 50)
-_UTILIZATIONS = {
-    "used": f"sum {_BY_TENANT} ({_UTILIZATION}) / 100",
-    "measured": f"count {_BY_TENANT} ({_UTILIZATION})",
-    **{f"under_{percent}": f"count {_BY_TENANT} ({_UTILIZATION} < {percent})" for percent in IDLE_PERCENT},
-}
 _TYPE_STEP = pd.Timedelta("1h")
-_TYPES = {
-    "modelName": "count by (Hostname, modelName) "
-    f"(max by (Hostname, UUID, modelName) (max_over_time({_UTILIZATION}[1h])))",
-    "label_nvidia_com_gpu_product": "count by (node, label_nvidia_com_gpu_product, label_nvidia_com_gpu_replicas) "
-    '(max_over_time(kube_node_labels{label_nvidia_com_gpu_product!=""}[1h]))',
-}
 #: What was scraped late is read again.
 _OVERLAP = pd.Timedelta("1h")
 
@@ -383,19 +352,6 @@ class PrometheusPull:
     kept: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     gaps: list[tuple[pd.Timestamp, pd.Timestamp]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class _Nodes:
-    """Types of GPUs by node, and shares of one by node and resource."""
-
-    types: Mapping[str, str]
-    shares: Mapping[tuple[str, str], Fraction]
-
-    def share(self, node: str, resource: str) -> float:
-        """Share of a GPU that one unit of a resource is; on an unknown node, the largest that it is anywhere."""
-        anywhere = [share for (_, name), share in self.shares.items() if name == resource]
-        return float(self.shares.get((node, resource), max(anywhere, default=gpu_share(resource))))
 
 
 def pull_prometheus(
@@ -443,6 +399,11 @@ def pull_prometheus(
     ------
     InputError
         If the server cannot be asked or has no such metrics, or the store cannot be used or is of another server.
+
+    Warns
+    -----
+    UnlikelyJobsWarning
+        For what does not add up, such as an exporter that shows a part of the cards; reports on the store say it, too.
     """
     width = parse_duration(step)
     check_number("step", width.total_seconds(), 1, 86400, integer=True)
@@ -458,7 +419,17 @@ def pull_prometheus(
             progress(f"Reading {part[0]:%Y-%m-%d %H:%M} to {part[-1] + width:%Y-%m-%d %H:%M}")
             scraped = _put(store, done, client, nodes, part, replace=replace)
             _note(store, done, client.place, part, scraped, width)
+        _note_doubts(store, nodes.doubts, client.place)
     return done
+
+
+def _note_doubts(store: Store, doubts: set[str], place: str) -> None:
+    """Keep what does not add up, also of earlier pulls, in the store, and warn of it."""
+    state = store.about["pulls"].get(SOURCE)
+    if doubts and state is not None:
+        state["doubts"] = sorted({*state.get("doubts", ()), *doubts})
+        store.commit()
+        warn_doubts(sorted(doubts), place)
 
 
 def _check_source(store: Store, place: str) -> None:
@@ -490,49 +461,26 @@ def _sample_times(store: Store, since: object, until: object, width: pd.Timedelt
     return pd.date_range(begin, end, freq=width, inclusive="left").as_unit("us")
 
 
-def _read_nodes(client: PrometheusClient, times: pd.DatetimeIndex, points: int) -> _Nodes:
+def _read_nodes(client: PrometheusClient, times: pd.DatetimeIndex, points: int) -> kubernetes.Nodes:
     """Types and shares, of the whole period, so that they do not depend on how it is cut into requests."""
     hours = pd.date_range(times[0], times[-1] + _TYPE_STEP, freq=_TYPE_STEP).as_unit("us")
     cards, labels, units = (
-        stacked(client.samples(query, part) for part in chunks(hours, points)).rename(columns={"Hostname": "node"})
-        for query in (*_TYPES.values(), _ALLOCATABLE)
+        stacked(client.samples(query, part) for part in chunks(hours, points))
+        for query in (*kubernetes.TYPES.values(), kubernetes.ALLOCATABLE)
     )
     if units.empty:
         raise InputError(
             f"{client.place} has no GPUs of nodes from {times[0]} to {times[-1]} (kube_node_status_allocatable of "
             "kube-state-metrics); have it scraped, or check the period and the address."
         )
-    types: dict[str, str] = {}
-    for name, table in zip(_TYPES, (cards, labels), strict=True):
-        if {"node", name} <= set(table.columns):
-            types |= {str(node): "+".join(sorted(set(part[name].dropna()))) for node, part in table.groupby("node")}
-    return _Nodes(types, _shares(cards, labels, units))
-
-
-def _shares(cards: pd.DataFrame, labels: pd.DataFrame, units: pd.DataFrame) -> dict[tuple[str, str], Fraction]:
-    """Shares of a GPU by node and resource; of time-sliced ones, by the replicas that the labels of their node name.
-
-    Without labels, the number of GPUs of a node tells into how many parts they are sliced, where the resource is
-    renamed or its units are a multiple of the GPUs (virtual GPUs of HAMi, MIG of a single profile).
-    """
-    frame = _labels(labels, "node", "label_nvidia_com_gpu_replicas")
-    named = pd.to_numeric(frame["label_nvidia_com_gpu_replicas"], errors="coerce").groupby(frame["node"]).max()
-    # Of all models of a node together.
-    number = cards.groupby(["node", "ds"])["y"].sum().groupby("node").max() if "node" in cards else {}
-    shares = {}
-    for (node, resource), most in _labels(units, "node", "resource").groupby(["node", "resource"])["y"].max().items():
-        parts, many = named.get(node, np.nan), most / number.get(node, np.nan)
-        if not parts > 1 and (resource.endswith("_gpu_shared") or many % 1 == 0):
-            parts = many
-        shares[node, resource] = gpu_share(resource) / (round(parts) if parts > 1 and "_mig_" not in resource else 1)
-    return shares
+    return kubernetes.read_nodes(cards, labels, units)
 
 
 def _put(
     store: Store,
     done: PrometheusPull,
     client: PrometheusClient,
-    nodes: _Nodes,
+    nodes: kubernetes.Nodes,
     times: pd.DatetimeIndex,
     *,
     replace: bool,
@@ -542,16 +490,10 @@ def _put(
     def samples(query: str) -> pd.DataFrame:
         return client.samples(query, times, done.refused)
 
-    allocatable = _labels(samples(_ALLOCATABLE), "node", "resource")
-    installed = _counted(allocatable.assign(measure="installed", namespace=""), nodes)
-    pods = _pods(samples(_PODS), nodes)
-    tenants = set(pods.get("namespace", ()))
-    used = [_utilization(samples(query), measure, tenants) for measure, query in _UTILIZATIONS.items()]
-    found = stacked([installed, pods, *used]).reindex(columns=[*_COLUMNS, "ds", "y"])
-    rows = found.groupby([*_COLUMNS, "ds"], as_index=False, sort=True)["y"].sum()
+    rows = kubernetes.rows_of(samples, nodes)
     for month, own in rows.groupby(rows["ds"].dt.strftime("%Y-%m")):
         new = arrow_table(own)
-        store.merge(TABLE, str(month), new, new.select(["ds"] if replace else _KEY), ["ds", *_COLUMNS])
+        store.merge(TABLE, str(month), new, new.select(["ds"] if replace else _KEY), ["ds", *kubernetes.COLUMNS])
     done.samples += len(rows)
     return pd.DatetimeIndex(rows.loc[rows["measure"] == "installed", "ds"].unique())
 
@@ -575,42 +517,6 @@ def _note(
     known = times[:0] if held is None else pd.DatetimeIndex(held.to_pandas()["ds"])
     done.kept += len(known.difference(scraped))
     done.gaps = joined([*done.gaps, *((time, time + width) for time in times.difference(known))])
-
-
-def _pods(found: pd.DataFrame, nodes: _Nodes) -> pd.DataFrame:
-    frame = _labels(found, "namespace", "node", "resource", "phase")
-    counted = _counted(frame.assign(measure=frame["phase"].map({"Running": "held", "Pending": "pending"})), nodes)
-    pairs = list(zip(frame["node"], frame["resource"], strict=True))
-    # Shared by time-slicing.
-    sliced = {pair for pair in set(pairs) if nodes.share(*pair) < float(gpu_share(pair[1]))}
-    apart = counted["measure"].eq("held").to_numpy() & np.array([pair in sliced for pair in pairs], dtype=bool)
-    shared = counted[apart].assign(measure="shared")
-    # By namespace and type; by node there would be as many rows as pods.
-    return stacked([counted, shared]).assign(node="")
-
-
-def _counted(frame: pd.DataFrame, nodes: _Nodes) -> pd.DataFrame:
-    pairs = list(zip(frame["node"], frame["resource"], strict=True))
-    share = {pair: nodes.share(*pair) for pair in set(pairs)}
-    slices = {name: name.rpartition("_mig_")[2].replace("_", ".") for name in set(frame["resource"]) if "_mig_" in name}
-    types = [slices.get(resource, nodes.types.get(node, "")) for node, resource in pairs]
-    y = frame["y"].to_numpy() * pd.Series([share[pair] for pair in pairs], dtype="float64").to_numpy()
-    return frame.assign(gpu_type=pd.Series(types, index=frame.index, dtype=object), y=y)[[*_COLUMNS, "ds", "y"]]
-
-
-def _utilization(found: pd.DataFrame, measure: str, tenants: set[str]) -> pd.DataFrame:
-    """Utilization by namespace. A GPU without a pod has no namespace, or only that of the exporter itself."""
-    frame = _labels(found, "exported_namespace", "namespace", "modelName")
-    # An exporter whose own labels are kept calls the namespace of the pod by the other name.
-    name = "exported_namespace" if frame["exported_namespace"].ne("").any() else "namespace"
-    held = frame[frame[name].isin(tenants)]
-    held = held.assign(measure=measure, namespace=held[name], node="", gpu_type=held["modelName"])
-    return held[[*_COLUMNS, "ds", "y"]]
-
-
-def _labels(found: pd.DataFrame, *names: str) -> pd.DataFrame:
-    frame = found.reindex(columns=[*names, "ds", "y"])
-    return frame.assign(**{name: frame[name].astype(object).fillna("") for name in names})
 
 
 def joined(spans: list[tuple[pd.Timestamp, pd.Timestamp]]) -> list[tuple[pd.Timestamp, pd.Timestamp]]:

@@ -13,6 +13,7 @@ from gpudemand._array import STRING
 from gpudemand._validation import InputError, check_choice, check_columns, check_usage
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, open_parquet
 from gpudemand.jobs.log_formats import read_prometheus
+from gpudemand.jobs.plausibility import DOUBTS
 from gpudemand.jobs.read import USAGE_ONLY, read_jobs
 from gpudemand.jobs.slurm import changes
 from gpudemand.jobs.times import parse_timezone
@@ -84,6 +85,8 @@ def pulled_usage(
     usage["unique_id"] = usage["unique_id"].astype(STRING)
     usage.attrs = {"kind": "measured", "value": "gpus", "by": "/".join(keys), "step": str(step), "gaps": gaps}
     usage.attrs |= {"store": os.fspath(path), "measure": measure}
+    if said := store.about["pulls"]["prometheus"].get(DOUBTS):
+        usage.attrs[DOUBTS] = list(said)
     usage.attrs |= {"installed": changes(installed.sum(axis=1)), "installed_by_type": of_type}
     return usage
 

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from gpudemand._validation import InputError, RejectedRowsWarning
+from gpudemand._validation import InputError, RejectedRowsWarning, UnlikelyJobsWarning
 from gpudemand.jobs import read_jobs, read_prometheus
 
 DAY = pd.Timestamp("2024-05-01", tz="UTC")
@@ -57,3 +58,46 @@ def test_other_files_are_refused(write, text: str, message: str) -> None:
 def test_read_jobs_points_to_read_usage(fixtures: Path) -> None:
     with pytest.raises(InputError, match="read_usage"):
         read_jobs(fixtures / "prometheus.json", "prometheus")
+
+
+HELD = [("speech", 0, 1.0), ("speech", 1, 1.0), ("vision", 0, 4.0), ("vision", 1, 4.0)]
+GRAFANA = {
+    "excel": 'sep=,\n"Time","{namespace=""vision""}","{namespace=""speech""}"\n2026-03-01 00:00:00,4,1\n2026-03-01 01:00:00,4,1\n',
+    "milliseconds": '"Time","vision","speech"\n1772323200000,4,1\n1772326800000,4,1\n',
+    "semicolons": "Series;Time;Value\n"
+    + "".join(f"{name};2026-03-01T0{hour}:00:00.000Z;{y:g}\n" for name, hour, y in HELD),
+    "pods": '"Time","x{namespace=""vision"", pod=""a""}","x{namespace=""vision"", pod=""b""}","x{namespace=""speech""}"\n'
+    "2026-03-01 00:00:00,3,1,1\n2026-03-01 01:00:00,2,2,1\n",
+    "victoria": "".join(
+        json.dumps({"metric": {"namespace": name}, "values": [y, y], "timestamps": [1772323200000, 1772326800000]})
+        + "\n"
+        for name, y in (("vision", 4), ("speech", 1))
+    ),
+}
+
+
+@pytest.mark.parametrize("form", GRAFANA)
+def test_exports_of_grafana_and_victoriametrics(write, form) -> None:
+    usage = read_prometheus(write(GRAFANA[form]), tz="UTC")
+    assert list(zip(usage["unique_id"], usage["ds"].dt.hour, usage["y"], strict=True)) == HELD
+
+
+def test_columns_without_a_namespace_are_refused(write) -> None:
+    with pytest.raises(InputError, match="a series without a namespace"):
+        read_prometheus(write('"Time","x{pod=""a""}"\n2026-03-01 00:00:00,4\n'), tz="UTC")
+
+
+def nightly(write, hours) -> pd.DataFrame:
+    values = [[1767571200 + 3600 * hour, "8"] for hour in hours]
+    answer = {"data": {"result": [{"metric": {"namespace": "vision"}, "values": values}]}}
+    return read_prometheus(write(json.dumps(answer), "night.json"))
+
+
+def test_nights_without_pods_are_zeros_and_gaps_of_the_scrape_are_not(write) -> None:
+    days = [24 * day + hour for day in range(28) for hour in range(6, 20)]
+    with pytest.warns(UnlikelyJobsWarning, match="at the same hours of 27 days: no pod ran then"):
+        usage = nightly(write, days)
+    assert usage["y"].sum() == 28 * 14 * 8
+    assert len(usage) == 27 * 24 + 14
+    whole = [hour for hour in range(28 * 24) if hour not in range(100, 130) and hour not in range(400, 404)]
+    assert len(nightly(write, whole)) == len(whole)

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.pull import prometheus, slurm
+from gpudemand.pull import kubernetes, prometheus, slurm
 from gpudemand.store import read_store
 
 BEGIN = pd.Timestamp("2026-03-01", tz="UTC")
@@ -37,12 +37,12 @@ class Server:
             raise InputError("outage")
         kept = [time for time in times if time >= self.earliest and time not in self.down]
         found = []
-        if query == prometheus._ALLOCATABLE:
+        if query == kubernetes.ALLOCATABLE:
             found = [self.rows(kept, "installed", 8.0, node="n1", resource="nvidia_com_gpu")]
-        if query == prometheus._PODS:
+        if query == kubernetes.PODS:
             names = {"resource": "nvidia_com_gpu", "phase": "Running", "node": "n1"}
             found = [self.rows(kept[k::3], "held", 1.0 + k, namespace=f"{self.place}{k}", **names) for k in range(2)]
-        if query == list(prometheus._UTILIZATIONS.values())[-1]:  # the last of a part, which is now stored as a whole
+        if query == list(kubernetes.UTILIZATIONS.values())[-1]:  # the last of a part, which is now stored as a whole
             self.said |= {key: value for key, value in self.part.items() if key[0] in times}
             self.part = {}
         return prometheus.stacked(found)

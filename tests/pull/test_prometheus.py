@@ -18,9 +18,9 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, UnlikelyJobsWarning
 from gpudemand.cli.app import app
-from gpudemand.pull import prometheus
+from gpudemand.pull import kubernetes, prometheus
 from gpudemand.pull.prometheus import PrometheusClient
 from gpudemand.store import read_store
 from gpudemand.study.settings import Settings
@@ -34,9 +34,13 @@ HERE = Path(__file__).parent / "fixtures"
 FIRST, LAST = (pd.Timestamp(day, tz="UTC") for day in ("2026-02-05", "2026-02-12"))
 GAP = (pd.Timestamp("2026-02-09 09:00", tz="UTC"), pd.Timestamp("2026-02-09 15:00", tz="UTC"))
 NAMES = {
-    prometheus._PODS: "pods",
-    prometheus._ALLOCATABLE: "allocatable",
-    **{query: name for name, query in (prometheus._TYPES | prometheus._UTILIZATIONS).items()},
+    kubernetes.PODS: "pods",
+    kubernetes.ALLOCATABLE: "allocatable",
+    kubernetes.CARDS: "cards",
+    kubernetes.CLAIMED: "claimed",
+    kubernetes.KUEUE: "kueue",
+    kubernetes.KUEUE_WORKLOADS: "workloads",
+    **{query: name for name, query in (kubernetes.TYPES | kubernetes.UTILIZATIONS).items()},
 }
 RECORDED = json.loads(gzip.decompress((HERE / "prometheus.json.gz").read_bytes()))
 
@@ -81,7 +85,7 @@ class Handler(BaseHTTPRequestHandler):
         if points > self.server.most:
             return self.error("exceeded maximum resolution of 11,000 points per timeseries.")
         result = []
-        for series in self.server.series[NAMES[fields["query"]]]:
+        for series in self.server.series.get(NAMES[fields["query"]], []):
             values = [v for v in series["values"] if start <= v[0] <= end and (v[0] - start) % step == 0]
             result += [{"metric": series["metric"], "values": values}] if values else []
         return self.answer(200, json.dumps({"status": "success", "data": {"result": result}}).encode(), {})
@@ -272,10 +276,10 @@ def test_a_clock_that_is_off_is_said(server, monkeypatch, hours, age, refused):
     server.RequestHandlerClass = Clock
     client, times = PrometheusClient(server.url), pd.DatetimeIndex([FIRST])
     if not refused:
-        client.samples(prometheus._ALLOCATABLE, times)
+        client.samples(kubernetes.ALLOCATABLE, times)
         return
     with pytest.raises(InputError, match=r"the clock of this machine says .* set the one that is off"):
-        client.samples(prometheus._ALLOCATABLE, times)
+        client.samples(kubernetes.ALLOCATABLE, times)
 
 
 def test_a_server_that_hangs(server, tmp_path):
@@ -430,7 +434,7 @@ def test_without_nodes_nothing_is_stored(server, tmp_path):
     ],
 )
 def test_memory_and_cores_are_no_gpus(resource, counts):
-    pattern = re.search('=~"(.+?)"', prometheus._GPUS)[1]
+    pattern = re.search('=~"(.+?)"', kubernetes._GPUS)[1]
     assert bool(re.fullmatch(pattern, resource)) == counts
 
 
@@ -493,7 +497,7 @@ def test_an_answer_that_drips_or_never_ends_is_given_up(server, monkeypatch):
     server.RequestHandlerClass = Handler
     monkeypatch.setattr(prometheus, "MAX_BYTES", 10)
     with pytest.raises(InputError, match=r"is longer than 0 MiB"):
-        client(server).samples(prometheus._PODS, pd.date_range(FIRST, LAST, freq="h"))
+        client(server).samples(kubernetes.PODS, pd.date_range(FIRST, LAST, freq="h"))
 
 
 def test_a_server_that_sends_on_is_not_followed(server, tmp_path):
@@ -514,5 +518,82 @@ def test_credentials_of_a_netrc_are_not_sent(server, tmp_path, monkeypatch, toke
             super().do_GET()
 
     server.RequestHandlerClass = Listening
-    client(server, token=token).samples(prometheus._PODS, pd.DatetimeIndex([FIRST]))
+    client(server, token=token).samples(kubernetes.PODS, pd.DatetimeIndex([FIRST]))
     assert sent == [wanted]
+
+
+def one(value, **labels):
+    return {"metric": labels, "values": [[FIRST.timestamp() + 3600 * k, str(value)] for k in range(3)]}
+
+
+def pulled(server, tmp_path, measure, by="namespace"):
+    return pulled_usage(tmp_path / "store", measure, by).groupby("unique_id")["y"].mean().round(6).to_dict()
+
+
+def test_an_exporter_that_shows_a_part_of_the_cards_is_no_time_slicing(server, tmp_path):
+    server.series = parts_of_gpus("nvidia_com_gpu", 8, 2, "")
+    with pytest.warns(UnlikelyJobsWarning, match="node n1 has 8 GPUs to give, and the DCGM exporter shows 2"):
+        pull(server, tmp_path / "store", until=FIRST + pd.Timedelta("3h"))
+    assert pulled(server, tmp_path, "held") == {"a": 2}
+    assert pulled(server, tmp_path, "installed", "gpu_type") == {"A100": 8}
+    source = SeriesSource.of(pulled_usage(tmp_path / "store"), Settings(by="namespace"))
+    assert "does not show all" in source.unlikely()[0]
+
+
+def test_gpus_held_by_claims_count(server, tmp_path):
+    server.series = parts_of_gpus("nvidia_com_gpu", 8, 8, "")
+    server.series["modelName"].append(one(4, Hostname="n2", modelName="H100"))
+    server.series["cards"] = [one(8, Hostname="n1", modelName="A100"), one(4, Hostname="n2", modelName="H100")]
+    who = {"exported_namespace": "b", "namespace": "monitoring", "modelName": "H100"}
+    server.series["claimed"] = [one(4, Hostname="n2", **who)]
+    server.series["measured"] = [one(4, **who), one(2, **{**who, "exported_namespace": ""})]
+    with pytest.warns(UnlikelyJobsWarning, match="pods of b use GPUs that they do not request"):
+        pull(server, tmp_path / "store", until=FIRST + pd.Timedelta("3h"))
+    assert pulled(server, tmp_path, "held") == {"a": 2, "b": 4}
+    assert pulled(server, tmp_path, "measured") == {"b": 4}
+    assert pulled(server, tmp_path, "installed", "gpu_type") == {"A100": 8, "H100": 4}
+
+
+def test_slices_are_measured_as_shares(server, tmp_path):
+    server.series = parts_of_gpus("nvidia_com_mig_1g_10gb", 7, 1, "")
+    who = {"exported_namespace": "a", "modelName": "A100", "GPU_I_PROFILE": "1g.10gb"}
+    server.series["measured"], server.series["used"] = [one(7, **who)], [one(6.3, **who)]
+    pull(server, tmp_path / "store", until=FIRST + pd.Timedelta("3h"))
+    assert pulled(server, tmp_path, "measured", "gpu_type") == {"1g.10gb": 1}
+    assert pulled(server, tmp_path, "used") == {"a": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("labels", "share"),
+    [
+        ({"label_cloud_google_com_gke_max_shared_clients_per_gpu": "4"}, 1 / 4),
+        ({"label_cloud_google_com_gke_gpu_partition_size": "1g.5gb"}, 1 / 7),
+    ],
+)
+def test_sharing_as_gke_labels_it(server, tmp_path, labels, share):
+    server.series = parts_of_gpus("nvidia_com_gpu", 4, 1, "")
+    server.series["modelName"] = []
+    labels["label_cloud_google_com_gke_accelerator"] = "nvidia-l4"
+    server.series["label_nvidia_com_gpu_product"] = [one(1, node="n1", **labels)]
+    pull(server, tmp_path / "store", until=FIRST + pd.Timedelta("3h"))
+    assert pulled(server, tmp_path, "held", "gpu_type") == {"nvidia-l4": pytest.approx(2 * share, abs=1e-6)}
+
+
+def test_what_waits_in_kueue_is_wanted_or_said(server, tmp_path):
+    server.series = parts_of_gpus("nvidia_com_gpu", 8, 8, "")
+    server.series["workloads"] = [one(2, cluster_queue="cq")]
+    with pytest.warns(UnlikelyJobsWarning, match="workloads wait in Kueue, and how many GPUs they want is not known"):
+        pull(server, tmp_path / "store", until=FIRST + pd.Timedelta("3h"))
+    server.series["kueue"] = [one(16, cluster_queue="cq", resource="nvidia.com/gpu")]
+    pull(server, tmp_path / "store", until=FIRST + pd.Timedelta("3h"))
+    assert pulled(server, tmp_path, "wanted", "total") == {"total": 2 + 1 + 16}
+
+
+def test_nodes_of_one_name_in_two_clusters_are_two(server, tmp_path):
+    server.series = parts_of_gpus("nvidia_com_gpu", 8, 8, "")
+    for name in ("allocatable", "pods", "modelName"):
+        found = server.series[name]
+        server.series[name] = [{**s, "metric": {**s["metric"], "cluster": c}} for s in found for c in ("x", "y")]
+    pull(server, tmp_path / "store", until=FIRST + pd.Timedelta("3h"))
+    assert pulled(server, tmp_path, "installed", "node") == {"x%2Fn1": 8, "y%2Fn1": 8}
+    assert pulled(server, tmp_path, "held") == {"a": 4}
