@@ -35,8 +35,8 @@ def test_wide_and_long_csv(write, text: str) -> None:
 
 
 def test_milliseconds_are_not_the_year_52000(write) -> None:
-    with pytest.raises(InputError, match="milliseconds"):
-        read_prometheus(write("timestamp,vision\n1714521600000,4\n"))
+    usage = read_prometheus(write("timestamp,vision\n1714521600000,4\n"))
+    assert usage["ds"].tolist() == [DAY]
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,13 @@ def test_read_jobs_points_to_read_usage(fixtures: Path) -> None:
 
 HELD = [("speech", 0, 1.0), ("speech", 1, 1.0), ("vision", 0, 4.0), ("vision", 1, 4.0)]
 GRAFANA = {
-    "excel": 'sep=,\n"Time","{namespace=""vision""}","{namespace=""speech""}"\n2026-03-01 00:00:00,4,1\n2026-03-01 01:00:00,4,1\n',
+    "excel": 'sep=,\n"Time","{namespace=""vision""}","{namespace=""speech""}"\n'
+    "2026-03-01 00:00:00,4,1\n2026-03-01 01:00:00,4,1\n",
     "milliseconds": '"Time","vision","speech"\n1772323200000,4,1\n1772326800000,4,1\n',
     "semicolons": "Series;Time;Value\n"
     + "".join(f"{name};2026-03-01T0{hour}:00:00.000Z;{y:g}\n" for name, hour, y in HELD),
-    "pods": '"Time","x{namespace=""vision"", pod=""a""}","x{namespace=""vision"", pod=""b""}","x{namespace=""speech""}"\n'
+    "pods": '"Time","x{namespace=""vision"", pod=""a""}","x{namespace=""vision"", pod=""b""}",'
+    '"x{namespace=""speech""}"\n'
     "2026-03-01 00:00:00,3,1,1\n2026-03-01 01:00:00,2,2,1\n",
     "victoria": "".join(
         json.dumps({"metric": {"namespace": name}, "values": [y, y], "timestamps": [1772323200000, 1772326800000]})
