@@ -295,8 +295,8 @@ class DecayedMeanRegression(Forecaster):
     >>> usage = wide.rename_axis("unique_id").melt(ignore_index=False, var_name="ds", value_name="y").reset_index()
     >>> model = DecayedMeanRegression().fit(usage[usage["ds"] < ds[172]])
     >>> found = model.predict(28).groupby("unique_id")["DecayedMeanRegression"].mean().to_numpy()
-    >>> error = np.abs(found - y[:, 172:].mean(axis=1)).mean()
-    >>> bool(error < 0.8 * np.abs(y[:, 144:172].mean(axis=1) - y[:, 172:].mean(axis=1)).mean())
+    >>> error = np.square(found - y[:, 172:].mean(axis=1)).mean()
+    >>> bool(error < 0.8 * np.square(y[:, 144:172].mean(axis=1) - y[:, 172:].mean(axis=1)).mean())
     True
     """
 

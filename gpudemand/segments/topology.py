@@ -513,7 +513,7 @@ class PersistenceCurves(SeriesTransformer):
     >>> block = PersistenceCurves().set_output(transform="pandas")
     >>> table = block.fit_transform([wave, wave + 0.1 * np.sin(np.arange(200) * 2)])
     >>> table["sublevel_s0_d0_0.02"].round(1).tolist(), table["sublevel_s8_d0_0.02"].round(1).tolist()
-    ([1.1, 4.0], [1.1, 1.1])
+    ([1.4, 4.1], [1.4, 1.4])
     """
 
     def __init__(self, smoothings: Sequence[float] = (0.0, 2.0, 4.0, 8.0)) -> None:
