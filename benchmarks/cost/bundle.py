@@ -3,8 +3,8 @@
     python -m benchmarks.cost.bundle --train DIR [--cache DIR] [--traced] [--only time]
     python -m benchmarks.cost.bundle --only scripts [--cache DIR]
 
-DIR is laid out as `benchmarks.cost` wants it. The measurements themselves are not part of this repository; what is
-learned from them is, in ``data/cost/model/gpu_*.npz``, until rows of our own take their place. How much longer steps
+DIR is laid out as `benchmarks.cost` wants it. These measurements are not part of this repository; what is learned from
+them, and from our own in ``data/cost/h200``, is, in ``data/cost/model/gpu_*.npz``. How much longer steps
 take in training scripts is fitted to the bundled table of these, after step time.
 """
 
@@ -17,12 +17,13 @@ from typing import Any
 
 import pandas as pd
 
+from benchmarks.cost.h200 import own_table, time_model_of, together
 from benchmarks.cost.memory_load import READERS, described
 from benchmarks.cost.scripts import bundle_effect
 from benchmarks.cost.table import time_table
 from benchmarks.cost.traced import CACHE, TraceCache
 from gpudemand.cost.memory_model import MemoryModel
-from gpudemand.cost.model import CostModel
+from gpudemand.cost.model import CostModel, memory_inputs
 from gpudemand.cost.step_time_model import StepTimeModel
 from gpudemand.datasets.registry import data_folder, refresh_checksums
 
@@ -30,15 +31,17 @@ log = logging.getLogger(__name__)
 
 
 def time_model(data: Path, cache: TraceCache) -> tuple[StepTimeModel, pd.DataFrame]:
-    """Fit step time on all tracks together."""
-    jobs = time_table(data, cache)
-    return StepTimeModel().fit(jobs, jobs["step_time_s"], groups=jobs["family"]), jobs
+    """Fit step time on all tracks, then calibrate it on our own rows."""
+    public, (own, _) = time_table(data, cache), own_table(cache)
+    return time_model_of(public, own), together(public, own)
 
 
 def memory_model(data: Path, cache: TraceCache, *, trace: bool) -> tuple[MemoryModel, pd.DataFrame]:
-    """Fit memory on the usable rows."""
+    """Fit memory on the usable rows and our own."""
     rows = READERS["gpumemnet"](data / "gpumemnet")
-    jobs = described(rows[rows["usable"]], cache, trace=trace)
+    public, (own, found) = described(rows[rows["usable"]], cache, trace=trace), own_table(cache)
+    inputs = memory_inputs(found).assign(**own[["network", "family", "device_name", "memory_gib"]])
+    jobs = together(public, inputs)
     return MemoryModel().fit(jobs, jobs["memory_gib"], groups=jobs["family"]), jobs
 
 

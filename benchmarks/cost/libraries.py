@@ -19,7 +19,8 @@ def vision() -> Any:
     import torch
 
     library = torch.library.Library("torchvision", "FRAGMENT")
-    for schema in _SCHEMAS:
+    # A build for CUDA defines them itself.
+    for schema in () if torch.version.cuda else _SCHEMAS:
         try:
             library.define(schema)
         except RuntimeError:  # this build has it

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks import zoo
 from benchmarks.cost import detectors, one_stage, regions, segmenters, sequences, speech, texts, videos
 from benchmarks.cost.libraries import timm_model, torchvision_model
+from benchmarks.cost.on_gpu.decoders import Decoder
+from benchmarks.cost.on_gpu.foreign import built
+from benchmarks.cost.on_gpu.operators import OneOperator
+from gpudemand.cost.feature_table import ARCHITECTURE
+from gpudemand.cost.meter import configuration_from_row
 
 #: Our own re-implementations: name -> builder of (module, input shape, input type) from a size.
 OWN: dict[str, Callable[[int], tuple[Any, Any, Any]]] = {
@@ -21,10 +27,39 @@ OWN: dict[str, Callable[[int], tuple[Any, Any, Any]]] = {
 }
 
 
+def _zoo(name: str) -> tuple[Any, Any, Any]:
+    row = dict(zip(ARCHITECTURE, ["torch", *name.split(",")], strict=True))
+    job = configuration_from_row({"batch_size": 1, **row})
+    return job.build(zoo), job.input_shape, None if job.channels else "int64"
+
+
+def _decoder(name: str) -> tuple[Any, Any, Any]:
+    hidden, layers, tokens, attention, lora = name.split(",")
+    found = Decoder(int(hidden), int(layers), int(tokens), attention, lora=int(lora))
+    return found.build(), (found.tokens,), "int64"
+
+
+def _operator(name: str) -> tuple[Any, Any, Any]:
+    kind, *sizes = name.split(",")
+    found = OneOperator(kind, *map(int, sizes), batch_size=1, precision="fp32")
+    return found.build(), found.shape, None
+
+
+#: Of our own measurements; see `benchmarks.cost.h200`.
+_MEASURED: dict[str, Callable[[str], tuple[Any, Any, Any]]] = {
+    "zoo": _zoo,
+    "decoders": _decoder,
+    "operators": _operator,
+    "on_gpu": built,
+}
+
+
 def build(key: str) -> tuple[Any, Any, Any]:
     """Return the module of a key, the shape of its input without the batch, and the type of its input."""
     library, _, rest = key.partition(":")
     name, _, size = rest.rpartition("@")
+    if library in _MEASURED:
+        return _MEASURED[library](name)
     if library == "own":
         return OWN[name](int(size))
     if library == "torchvision":

@@ -26,7 +26,7 @@ from gpudemand.cost.operators import Operator
 
 log = logging.getLogger(__name__)
 CACHE = Path.home() / ".cache" / "gpudemand" / "benchmarks"
-_FIELDS = ("name", "framework", "n_parameters", "n_trainable", "n_sparse", "parameter_bytes")
+_FIELDS = ("name", "framework", "n_parameters", "n_trainable", "n_sparse", "n_tensors", "parameter_bytes")
 
 
 class TraceCache:

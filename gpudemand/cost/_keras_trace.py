@@ -497,6 +497,7 @@ def _read(model: Any, specs: Sequence[InputSpec], spans: SpanRecorder, graph: An
         n_trainable=sum(size for variable, size in sizes if variable.trainable),
         parameter_bytes=float(sum(size * item_size(variable) for variable, size in sizes)),
         state_bytes=bytes_of(_state(model, parameters)),
+        n_tensors=sum(variable.trainable for variable, _ in sizes),
     )
 
 

@@ -730,6 +730,7 @@ class _Trace:
             n_trainable=sum(p.numel() for p in parameters if p.requires_grad),
             parameter_bytes=float(sum(p.numel() * p.element_size() for p in parameters)),
             n_sparse=self._sparse(),
+            n_tensors=sum(p.requires_grad for p in parameters),
             state_bytes=calls.state_bytes(self._original),
         )._replace(caveats=self._caveats())
 

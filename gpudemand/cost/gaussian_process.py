@@ -122,11 +122,12 @@ def distance(similarity: FloatArray) -> FloatArray:
 class Condition(NamedTuple):
     """More rows that a fitted process is conditioned on; they have an effect in common, which training has not.
 
-    `training_weights`: what changes in the weights of the training rows. `common_variance`: of the effect, as a
-    multiple of the signal's.
+    `measured`: log residuals of the rows. `training_weights`: what changes in the weights of the training rows.
+    `common_variance`: of the effect, as a multiple of the signal's.
     """
 
     rows: list[FloatArray]
+    measured: FloatArray
     weights: FloatArray
     training_weights: FloatArray
     common_variance: float
@@ -153,7 +154,7 @@ def condition(training: Inputs, dual_coef: FloatArray, rows: list[FloatArray], y
     most = int(np.argmax(likelihoods))
     chosen = float(_COMMON_VARIANCES[most if likelihoods[most] - likelihoods[0] > _MORE_LIKELY else 0])
     weights = solve(posterior + chosen, error, assume_a="pos")
-    return Condition(rows, weights, -gain @ weights, chosen)
+    return Condition(rows, y, weights, -gain @ weights, chosen)
 
 
 def _log_likelihood(covariance: FloatArray, y: FloatArray) -> float:

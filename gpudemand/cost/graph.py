@@ -64,6 +64,8 @@ class OpGraph:
         Memory of the parameters as stored.
     state_bytes : float
         Memory of what the network keeps beside parameters: buffers, banks, packed weights.
+    n_tensors : int
+        Tensors that the trainable parameters come in, of which the host updates each.
     n_sparse : int
         Trainable parameters of embeddings with sparse gradients: a step touches the rows that are looked up, no others.
     kernels : DataFrame, optional
@@ -107,6 +109,7 @@ class OpGraph:
     n_trainable: int = 0
     parameter_bytes: float = 0.0
     n_sparse: int = 0
+    n_tensors: int = 0
     kernels: pd.DataFrame | None = None
     caveats: tuple[str, ...] = ()
     state_bytes: float = 0.0

@@ -362,7 +362,7 @@ def kernel_kinds(nodes: pd.DataFrame) -> FloatArray:
 
 def _derived(graph: OpGraph) -> pd.DataFrame:
     nodes, half = graph.nodes, autocast_bytes(graph)
-    steps, fixed = _time_steps(nodes), nodes[["weight_bytes", "fixed_bytes_read", "fixed_bytes_written"]].sum(axis=1)
+    steps, fixed = time_steps(nodes), nodes[["weight_bytes", "fixed_bytes_read", "fixed_bytes_written"]].sum(axis=1)
     forward = pd.DataFrame(0.0, index=nodes.index, columns=list(Kernel._fields)).assign(
         kind=kernel_kinds(nodes),
         backward=False,
@@ -383,7 +383,7 @@ def _derived(graph: OpGraph) -> pd.DataFrame:
     return pd.concat([both, _backward(both)], ignore_index=True)
 
 
-def _time_steps(nodes: pd.DataFrame) -> FloatArray:
+def time_steps(nodes: pd.DataFrame) -> FloatArray:
     """Products of a recurrent layer with its state, one after the other; 1 for other operators."""
     products = 2.0 * nodes["weight_bytes"].to_numpy() / 4.0  # operations of a step: two a weight
     steps = np.round(nodes["flops"].to_numpy() / np.maximum(products, 1.0))

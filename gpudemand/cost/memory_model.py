@@ -35,6 +35,9 @@ AMOUNTS = ("segments", "allocated", "largest", "workspace:layout", "workspace:co
 BOUND = "resident"
 #: The context of driver and libraries grows with the logarithm of the multiprocessors.
 _DEVICE = "device_sms"
+#: Whether the CUDA context loads all kernels at the start, as before PyTorch 2.0; later ones are loaded when first used
+#: (``CUDA_MODULE_LOADING=LAZY``; NVIDIA, "CUDA C++ Programming Guide", lazy loading).
+LOADED = "context:loaded"
 #: Terms of compiled networks; zero for eager ones.
 _COMPILED = "compile:"
 #: Columns that tell whether a job is larger than any in training.
@@ -109,7 +112,8 @@ class MemoryModel(IntervalMixin, BaseEstimator):
         Parameters
         ----------
         X : DataFrame of shape (n_jobs, n_features)
-            What `gpudemand.cost.memory_features` returns; ``device_sms`` beside it if jobs ran on several devices.
+            What `gpudemand.cost.memory_features` returns; ``device_sms`` beside it if jobs ran on several devices, and
+            ``context:loaded`` (0 or 1) if with several generations of CUDA.
         y : array-like of shape (n_jobs,)
             GiB. Which memory it is (allocated, reserved, of the device) is what will be predicted.
         groups : array-like of shape (n_jobs,), optional
@@ -232,6 +236,8 @@ class MemoryModel(IntervalMixin, BaseEstimator):
     def _terms(self, X: pd.DataFrame) -> pd.DataFrame:
         compiled = [name for name in self.feature_names_in_ if str(name).startswith(_COMPILED)]
         terms = (X[[*AMOUNTS, *compiled]].astype(float) / GIB).assign(start=1.0)
+        if LOADED in self.feature_names_in_:
+            terms[LOADED] = X[LOADED].astype(float)
         if _DEVICE not in self.feature_names_in_:
             return terms
         return terms.assign(**{_DEVICE: np.log(np.maximum(X[_DEVICE].astype(float).fillna(USUAL_SMS), 1.0))})
@@ -254,7 +260,7 @@ def _log_sizes(X: pd.DataFrame) -> FloatArray:
 
 
 def _is_feature(name: str) -> bool:
-    return name in (*AMOUNTS, *_SIZES, _DEVICE) or name.startswith(_COMPILED)
+    return name in (*AMOUNTS, *_SIZES, _DEVICE, LOADED) or name.startswith(_COMPILED)
 
 
 def largest_that(fits: Callable[[int], bool], guess: int = 1) -> int:

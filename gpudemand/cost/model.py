@@ -24,7 +24,7 @@ from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_models import LargeModelPredictor
 from gpudemand.cost.liveness import Setting
 from gpudemand.cost.memory import MemoryBreakdown, interpolated_features, memory_breakdown
-from gpudemand.cost.memory_model import MemoryModel, max_batch_size
+from gpudemand.cost.memory_model import LOADED, MemoryModel, max_batch_size
 from gpudemand.cost.parallel import Parallel
 from gpudemand.cost.regression import interval_columns
 from gpudemand.cost.roofline import ring_seconds, step_terms
@@ -78,6 +78,7 @@ def memory_covariates(job: TrainingJob) -> dict[str, float]:
     terms |= {"updates": counts["layers"] * states, "update_calls": counts["operators"] * states, "start": 1.0}
     return {
         "device_sms": job.hardware.sms,
+        LOADED: float(job.framework == "torch" and (job.framework_version or "2").startswith("1.")),
         "share:keras": compiled,
         **{f"compile:{name}": compiled * count * _MIB for name, count in terms.items()},
     }
@@ -218,8 +219,8 @@ def accumulated_seconds(job: TrainingJob, first: float, single: float) -> float:
 #: File of a stored model that lists the others.
 MANIFEST = "model.json"
 #: Version of the stored files; 3 lists their checksums, 4 has step times by kind of kernel, 5 jobs that
-#: devices were calibrated with, 6 caches as work that is saved.
-_FORMAT = 6
+#: devices were calibrated with, 6 caches as work that is saved, 7 hosts.
+_FORMAT = 7
 Models = dict[tuple[str, str], Any]
 #: What numpy and zipfile raise of a file that is none of theirs.
 _DAMAGED = (

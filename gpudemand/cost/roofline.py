@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from gpudemand._array import FloatArray
+from gpudemand._array import BoolArray, FloatArray
 from gpudemand._validation import check_columns, check_length
 from gpudemand.cost.graph import OpGraph, check_graphs, per_graph
-from gpudemand.cost.graph_features import step_kernels
+from gpudemand.cost.graph_features import step_kernels, time_steps
+from gpudemand.cost.host import LAUNCHES, TENSOR_LAUNCHES
 from gpudemand.cost.operators import KINDS, MATRIX_KINDS
 
 if TYPE_CHECKING:
@@ -102,6 +103,9 @@ LOWER_BOUND = "lower_bound_s"
 #: Multiplications that minimal filtering of 3x3 kernels saves (Winograd; Lavin and Gray, CVPR 2016). cuDNN has it in
 #: single precision for images and without dilation only (NVIDIA, "cuDNN API Reference", convolution algorithms).
 _WINOGRAD = 2.25
+#: Reads and writes of a tensor of parameters in an update, by state tensors: PyTorch's own optimizers make a pass over
+#: all tensors for each of their operations (``torch.optim``, ``foreach=True``), compiled ones a single pass.
+_PASSES = {0: 3.0, 1: 8.0, 2: 18.0}
 #: Seconds of a step without any work.
 _START_S = 1e-3
 #: Side of the tiles that products in matrix units are cut into: of cuBLAS and CUTLASS the most used (NVIDIA, "Matrix
@@ -164,12 +168,31 @@ def _terms(graph: OpGraph, half: bool, jobs: pd.DataFrame) -> pd.DataFrame:
     columns[LOWER_BOUND] = _lower_bound(graph, half, jobs, passes)
     compute = sum(seconds for name, seconds in columns.items() if name.endswith((":bytes", ":flops")))
     byte_s = 1e-9 / jobs["device_bandwidth_gb_s"].to_numpy(dtype=float)
+    on_gpu, states = _on_gpu(jobs), jobs["optimizer_states"].astype(float)
+    copies = np.where(_eager(jobs) & on_gpu, states.map(_PASSES), 3.0 + 2.0 * states)
     # Unknown states: the step was timed without the optimizer.
-    copies = np.nan_to_num(3.0 + 2.0 * jobs["optimizer_states"].to_numpy(dtype=float))
+    copies = np.nan_to_num(copies)
     columns[UPDATE] = 4.0 * (graph.n_trainable - graph.n_sparse) * copies * byte_s * training
-    columns[f"{WORK}start"] = np.full(len(jobs), _START_S)
+    columns[f"{WORK}start"] = np.where(on_gpu, 0.0, _START_S)
+    columns[LAUNCHES] = _launches(graph, half, jobs, passes) * on_gpu
     parallel = parallel_terms(graph, jobs, np.asarray(compute + np.zeros(len(jobs))))
     return pd.DataFrame(columns | {f"{WORK}{name}": seconds for name, seconds in parallel.items()})
+
+
+def _launches(graph: OpGraph, half: bool, jobs: pd.DataFrame, passes: dict[bool, Any]) -> FloatArray:
+    """Launches of an eager step in PyTorch; others are compiled, and their launches are part of the work."""
+    calls = _totals(graph, half)["launches"]
+    kernels = sum(passes[backward] * calls.xs(backward, level=1).sum() for backward in calls.index.unique(1))
+    return np.asarray(_eager(jobs) * (kernels + TENSOR_LAUNCHES * graph.n_tensors * passes[True]), dtype=float)
+
+
+def _eager(jobs: pd.DataFrame) -> BoolArray:
+    known = [jobs[name] == value for name, value in (("framework", "torch"), ("execution", "eager")) if name in jobs]
+    return np.logical_and.reduce([np.ones(len(jobs), dtype=bool), *known])
+
+
+def _on_gpu(jobs: pd.DataFrame) -> BoolArray:
+    return (jobs["device"] != "cpu").to_numpy() if "device" in jobs.columns else np.ones(len(jobs), dtype=bool)
 
 
 @per_graph
@@ -190,10 +213,18 @@ def _totals(graph: OpGraph, half: bool) -> pd.DataFrame:
             "fixed_tiles": rows["fixed_flops"] * padding,
             "fixed_bytes": rows["fixed_half_bytes" if half else "fixed_bytes"],
             "calls": 1.0,
+            "launches": _share_launched(graph, rows),
         }
     )
     weighted = amounts.mul(rows["calls"], axis=0)
     return weighted.groupby([rows["kind"].astype(object), rows["backward"].astype(bool)]).sum()
+
+
+def _share_launched(graph: OpGraph, rows: pd.DataFrame) -> FloatArray:
+    """Launches for each recorded call: libraries run all time steps of a recurrent layer at once (cuDNN)."""
+    nodes = graph.nodes
+    steps = max(time_steps(nodes), default=1.0)
+    return np.where((steps > 1.0) & (rows["calls"] >= steps), 1.0 / steps, 1.0)
 
 
 def _slowdown(rows: pd.DataFrame) -> FloatArray:
@@ -241,7 +272,7 @@ def _kind_terms(kind: str, amounts: pd.Series, moved: FloatArray, jobs: pd.DataF
     byte_s = 1e-9 / jobs["device_bandwidth_gb_s"].to_numpy(dtype=float)
     terms = {
         "bytes": moved * byte_s,
-        "launch": np.full(len(jobs), amounts["calls"] * LAUNCH_S),
+        "launch": LAUNCH_S * np.where(_on_gpu(jobs), amounts["launches"], amounts["calls"]),
     }
     for name in ("flops", "tiles"):
         if amounts[name] or amounts[f"fixed_{name}"]:
@@ -252,8 +283,7 @@ def _kind_terms(kind: str, amounts: pd.Series, moved: FloatArray, jobs: pd.DataF
 
 def _unfiltered(jobs: pd.DataFrame) -> FloatArray:
     """What 3x3 convolutions take longer without minimal filtering, as a multiple of their time with it."""
-    on_gpu = (jobs["device"] != "cpu").to_numpy() if "device" in jobs.columns else True
-    return (_WINOGRAD - 1.0) * ((jobs["precision"] == "fp32").to_numpy() & on_gpu)
+    return (_WINOGRAD - 1.0) * ((jobs["precision"] == "fp32").to_numpy() & _on_gpu(jobs))
 
 
 def _lower_bound(graph: OpGraph, half: bool, jobs: pd.DataFrame, passes: dict[bool, Any]) -> FloatArray:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
+from scipy.stats import norm
 from scipy.stats import t as student
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -20,6 +21,8 @@ from gpudemand._array import BoolArray, FloatArray, IntArray
 from gpudemand._files import read_whole, replace_file
 from gpudemand._validation import InputError, check_columns, check_number
 from gpudemand.cost import gaussian_process as gp
+from gpudemand.cost.host import LAUNCHES, Hosts, device_seconds, step_seconds
+from gpudemand.cost.host import STORED as STORED_HOSTS
 from gpudemand.cost.operators import UNIT_OF
 from gpudemand.cost.regression import (
     ConformityScores,
@@ -100,6 +103,10 @@ def _irls(terms: pd.DataFrame, y: FloatArray, mean: FloatArray, penalty: float) 
     return coefficients
 
 
+#: Most seconds of a script's step that do not depend on the network.
+_MOST_START_S = 5e-3
+
+
 class ScriptEffect(NamedTuple):
     """Ratio of the step time of training scripts to that of the bare step: a random effect of the project they are of.
 
@@ -108,7 +115,8 @@ class ScriptEffect(NamedTuple):
     bare step may err by comes on top.
 
     `mean`: mean log ratio over projects. `spread`: standard deviation of the log ratio of a project never seen around
-    it. `projects`: published projects that tell them.
+    it. `projects`: published projects that tell them. `start_s`: seconds of a script's step beside those that the ratio
+    applies to, whatever the network: batches are handed over, losses read.
 
     References
     ----------
@@ -122,16 +130,21 @@ class ScriptEffect(NamedTuple):
     mean: float
     spread: float
     projects: int
+    start_s: float = 0.0
 
     @classmethod
     def fit(cls, measured: Any, predicted: Any, projects: Any) -> ScriptEffect:
         """Fit to published steps; each project counts as one, by the median of its rows."""
         measured, predicted = (check_costs(values, len(projects), "are no times") for values in (measured, predicted))
-        logs = pd.Series(np.log(measured / predicted)).groupby(np.asarray(projects, dtype=object)).median()
-        if len(logs) < 3:
-            raise InputError(f"a script effect needs rows of three projects or more; got {len(logs)}.")
+        names = np.asarray(projects, dtype=object)
+        if len(set(names)) < 3:
+            raise InputError(f"a script effect needs rows of three projects or more; got {len(set(names))}.")
+        starts = np.linspace(0.0, _MOST_START_S, 51)
+        medians = [pd.Series(np.log(measured / (predicted + start))).groupby(names).median() for start in starts]
+        best = int(np.argmin([logs.std(ddof=1) for logs in medians]))
+        logs = medians[best]
         spread = float(logs.std(ddof=1) * np.sqrt(1.0 + 1.0 / len(logs)))
-        return cls(float(logs.mean()), spread, len(logs))
+        return cls(float(logs.mean()), spread, len(logs), float(starts[best]))
 
     @property
     def ratio(self) -> float:
@@ -146,7 +159,8 @@ class ScriptEffect(NamedTuple):
     def apply(self, seconds: FloatArray, levels: Sequence[float]) -> FloatArray:
         """Seconds of steps in scripts from those of bare ones, with intervals; logs of the errors add in quadrature."""
         script = np.array([self.ratio, *(end for level in levels for end in self.interval(level))])
-        time, bare = seconds[:, :1], np.log(seconds / seconds[:, :1])
+        bare = np.log(seconds / seconds[:, :1])
+        time = seconds[:, :1] + self.start_s
         reach = np.hypot(bare, np.log(script / self.ratio))
         sign = np.array([0.0, *([-1.0, 1.0] * len(levels))])
         return np.asarray(time * self.ratio * np.exp(sign * reach))
@@ -165,7 +179,7 @@ class ScriptEffect(NamedTuple):
         try:
             content = dict(json.loads(read_whole(source)))
             numbers = {name: check_number(name, content[name]) for name in cls._fields}
-            return cls(numbers["mean"], numbers["spread"], int(numbers["projects"]))
+            return cls(numbers["mean"], numbers["spread"], int(numbers["projects"]), numbers["start_s"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(f"{source.name} holds no effect of scripts that is known here: {error}.") from error
 
@@ -175,8 +189,9 @@ _FIXED = ("launch", "start", "update", "weights")
 #: Columns in which all batch sizes of one job agree.
 _JOB_CATEGORIES = ("device_name", "precision", "layout", "framework", "framework_version", "execution", "mode")
 _JOB_COUNTS = ("n_gpus", "optimizer_states")
-#: Prior standard deviations of the log factors of the fixed part and of the rest, and noise of a log measurement.
-_PRIOR_STD, _NOISE_STD = np.array([2.0, 0.3]), 0.08
+#: Prior standard deviations of the log factors of the fixed part, of the rest and of the host, and noise of a log
+#: measurement.
+_PRIOR_STD, _NOISE_STD = np.array([2.0, 0.3, 0.3]), 0.08
 #: Keys of stored arrays: inputs of measured jobs, in the order of `Inputs`.
 MEASURED_KEYS = ("measured_network", "measured_hardware", "measured_stack")
 #: Types and shapes of the arrays of a stored calibration.
@@ -186,10 +201,11 @@ STORED = {
     "device_weights": "f devices rows",
     "measured_device": "i measured",
     "measured_weights": "f measured",
+    "measured_residuals": "f measured",
     **dict(zip(MEASURED_KEYS, ("f measured network", "f measured device", "f measured stack"), strict=True)),
     "job_keys": "u jobs",
-    "job_factors": "f jobs 2",
-    "job_covariances": "f jobs 2 2",
+    "job_factors": "f jobs 3",
+    "job_covariances": "f jobs 3 3",
 }
 
 
@@ -213,12 +229,45 @@ def _is_fixed(name: str) -> bool:
     return name.rsplit(":", 1)[-1] in _FIXED
 
 
+class Parts(NamedTuple):
+    """What step times of jobs come from.
+
+    `device`: seconds of the fixed work and of the rest, shape (n_jobs, 2). `host`: seconds of launching. `scale`: of
+    log errors of the device's time, in units of the conformity scores. `host_deviation`: of log errors of the host's.
+    """
+
+    device: FloatArray
+    host: FloatArray
+    scale: FloatArray
+    host_deviation: FloatArray
+
+    @property
+    def seconds(self) -> FloatArray:
+        """Seconds a step."""
+        return step_seconds(self.device.sum(axis=1), self.host)
+
+    def intervals(self, scores: ConformityScores, levels: Sequence[float]) -> FloatArray:
+        """Seconds a step with intervals; log errors of device and host are independent."""
+        device, ends = self.device.sum(axis=1), [self.seconds]
+        of_device = scores.intervals(np.ones(len(device)), self.scale, levels)[:, 1:]
+        for place, level in enumerate(levels):
+            reach = np.exp(norm.ppf(0.5 + level / 200) * self.host_deviation)
+            for end, factor in ((0, 1.0 / reach), (1, reach)):
+                changes = [
+                    np.log(step_seconds(device * of_device[:, 2 * place + end], self.host) / ends[0]),
+                    np.log(step_seconds(device, self.host * factor) / ends[0]),
+                ]
+                ends.append(ends[0] * np.exp((2 * end - 1) * np.hypot(*changes)))
+        return np.column_stack(ends)
+
+
 @dataclass
 class Calibration:
     """What measured jobs say of their devices and of themselves.
 
     The Gaussian process is conditioned on the jobs measured on a device, for predictions on that device alone. A
-    measured job has, by `job_keys`, a log factor for its fixed part and one for the rest, with their covariance.
+    measured job has, by `job_keys`, log factors for the fixed part of its work, the rest and the host, with their
+    covariance.
     """
 
     devices: dict[str, gp.Condition] = field(default_factory=dict)
@@ -231,8 +280,12 @@ class Calibration:
         for name, rows in _rows_by_name(names):
             # One measurement that is far from the others must not count for all.
             middle = float(np.median(residual[rows]))
-            clipped = np.clip(residual[rows], middle - gp.MAX_RESIDUAL, middle + gp.MAX_RESIDUAL)
-            self.devices[name] = gp.condition(training, dual_coef, [part[rows] for part in inputs], clipped)
+            y = np.clip(residual[rows], middle - gp.MAX_RESIDUAL, middle + gp.MAX_RESIDUAL)
+            measured = [part[rows] for part in inputs]
+            if name in self.devices:
+                measured = [np.vstack(pair) for pair in zip(self.devices[name].rows, measured, strict=True)]
+                y = np.concatenate([self.devices[name].measured, y])
+            self.devices[name] = gp.condition(training, dual_coef, measured, y)
 
     def device_change(
         self, names: pd.Series, inputs: gp.Inputs, covariance: FloatArray, training: gp.Inputs
@@ -244,24 +297,24 @@ class Calibration:
                 change[rows] = self.devices[name].change([part[rows] for part in inputs], covariance[rows], training)
         return change
 
-    def fit_jobs(self, keys: IntArray, parts: FloatArray, y: FloatArray) -> None:
-        """Fit the factors of each job from predicted parts, shape (n, 2), and measured seconds."""
+    def fit_jobs(self, keys: IntArray, parts: Parts, y: FloatArray) -> None:
+        """Fit the factors of each job from predicted parts and measured seconds."""
         for key in np.unique(keys):
-            self.jobs[int(key)] = _laplace(parts[keys == key], y[keys == key])
+            rows = keys == key
+            self.jobs[int(key)] = _laplace(parts.device[rows], parts.host[rows], y[rows])
 
-    def apply(
-        self, X: pd.DataFrame, terms: pd.DataFrame, parts: FloatArray, change: FloatArray, scale: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Calibrated seconds and error scales, from parts before calibration, `device_change` and the scales before."""
-        seconds, scale = parts.sum(axis=1) * np.exp(change), scale.copy()
+    def apply(self, X: pd.DataFrame, terms: pd.DataFrame, parts: Parts, change: FloatArray) -> Parts:
+        """Calibrated parts, from those before calibration and `device_change`."""
+        device, host = parts.device * np.exp(change)[:, None], parts.host.copy()
+        scale, deviation = parts.scale.copy(), parts.host_deviation.copy()
         keys = job_keys(X, terms) if self.jobs else np.empty(0, dtype=np.uint64)
         for row in np.flatnonzero(np.isin(keys, np.array(list(self.jobs), dtype=np.uint64))):
             theta, covariance = self.jobs[int(keys[row])]
-            scaled = parts[row] * np.exp(theta)
-            share = scaled / scaled.sum()
-            seconds[row] = scaled.sum()
-            scale[row] = min(scale[row], float(np.sqrt(share @ covariance @ share + _NOISE_STD**2)))
-        return seconds, scale
+            device[row], host[row] = parts.device[row] * np.exp(theta[:2]), parts.host[row] * np.exp(theta[2])
+            share = device[row] / device[row].sum()
+            scale[row] = min(scale[row], float(np.sqrt(share @ covariance[:2, :2] @ share + _NOISE_STD**2)))
+            deviation[row] = min(deviation[row], float(np.sqrt(covariance[2, 2] + _NOISE_STD**2)))
+        return Parts(device, host, scale, deviation)
 
     def to_arrays(self, training: gp.Inputs) -> dict[str, Any]:
         """Return plain arrays, for ``numpy.savez``; see `STORED`."""
@@ -277,10 +330,11 @@ class Calibration:
             "device_weights": np.array([one.training_weights for one in found]).reshape(len(found), n_training),
             "measured_device": np.repeat(np.arange(len(found)), [len(one.weights) for one in found]),
             "measured_weights": np.concatenate([np.empty(0), *(one.weights for one in found)]),
+            "measured_residuals": np.concatenate([np.empty(0), *(one.measured for one in found)]),
             **dict(zip(MEASURED_KEYS, rows, strict=True)),
             "job_keys": np.array(list(self.jobs), dtype=np.uint64),
-            "job_factors": np.array(factors, dtype=float).reshape(-1, 2),
-            "job_covariances": np.array(covariances, dtype=float).reshape(-1, 2, 2),
+            "job_factors": np.array(factors, dtype=float).reshape(-1, 3),
+            "job_covariances": np.array(covariances, dtype=float).reshape(-1, 3, 3),
         }
 
     @classmethod
@@ -289,9 +343,10 @@ class Calibration:
         devices = {}
         for number, name in enumerate(arrays["device_names"]):
             of = arrays["measured_device"] == number
-            rows, weights = [arrays[key][of] for key in MEASURED_KEYS], arrays["measured_weights"][of]
+            rows = [arrays[key][of] for key in MEASURED_KEYS]
+            residuals, weights = arrays["measured_residuals"][of], arrays["measured_weights"][of]
             variance = float(arrays["device_variances"][number])
-            devices[str(name)] = gp.Condition(rows, weights, arrays["device_weights"][number], variance)
+            devices[str(name)] = gp.Condition(rows, residuals, weights, arrays["device_weights"][number], variance)
         keys = [int(key) for key in arrays["job_keys"]]
         posteriors = zip(arrays["job_factors"], arrays["job_covariances"], strict=True)
         return cls(devices, dict(zip(keys, posteriors, strict=True)))
@@ -303,14 +358,15 @@ def _rows_by_name(names: pd.Series) -> list[tuple[str, IntArray]]:
     return [(str(name), rows.to_numpy()) for name, rows in found]
 
 
-def _laplace(parts: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Posterior mode and Laplace covariance of the log factors of two parts whose sum was measured."""
+def _laplace(device: FloatArray, host: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Posterior mode and Laplace covariance of the log factors of both parts of the device's time, and of the host."""
 
     def residuals(theta: FloatArray) -> FloatArray:
         """Residuals of the log measurements, then of the prior on the log factors, in standard deviations."""
-        return np.concatenate([(np.log(parts @ np.exp(theta)) - np.log(y)) / _NOISE_STD, theta / _PRIOR_STD])
+        steps = step_seconds(device @ np.exp(theta[:2]), host * np.exp(theta[2]))
+        return np.concatenate([(np.log(steps) - np.log(y)) / _NOISE_STD, theta / _PRIOR_STD])
 
-    found = least_squares(residuals, np.zeros(2))
+    found = least_squares(residuals, np.zeros(3))
     return found.x, np.linalg.inv(found.jac.T @ found.jac)
 
 
@@ -342,6 +398,10 @@ def check_arrays(arrays: Mapping[str, Any], known: Mapping[str, str]) -> dict[st
     return checked
 
 
+#: Column of seconds of the device in a step, of rows that were profiled.
+DEVICE_TIME = "device_time_s"
+#: Turns in which coefficients of work and hosts are fitted.
+_HOST_STEPS = 3
 _FOLDS = 5
 #: Trees of the error scale.
 _SCALE_TREES = 60
@@ -354,6 +414,7 @@ _STORED = {
     "coefficients_": "f terms",
     "ood_threshold_": "f",
     **STORED,
+    **STORED_HOSTS,
     "dual_coef_": "f rows",
     **{name: f"f rows {name}" for name in _INPUT_KEYS},
     **dict.fromkeys(("conformity_scores_", "conformity_weights_"), "f scores"),
@@ -406,7 +467,8 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
             raise InputError("X has no columns of work; add those of gpudemand.cost.roofline.step_terms.")
         groups = several_groups(group_numbers(groups, len(y)))
         terms = X.reindex(columns=list(WORK_TERMS), fill_value=0.0)
-        self.coefficients_ = fit_training_coefficients(terms, y, X)
+        known, device = self._fit_hosts(terms, y, X)
+        X, y, groups = X[known], device[known], groups[known]
         self.calibration_ = Calibration()
         rows = balanced_sample(groups, self.max_rows, self.random_state)
         X, y, groups = X.iloc[rows], y[rows], groups[rows]
@@ -418,37 +480,69 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         self._fit_error_scale(errors, np.column_stack([features, distances]), groups)
         return self
 
+    def _fit_hosts(self, terms: pd.DataFrame, y: FloatArray, X: pd.DataFrame) -> tuple[BoolArray, FloatArray]:
+        """Fit coefficients of work and hosts in turn; return which rows tell the device's time, and that.
+
+        A column ``device_time_s`` of `X` holds it where a profiler told.
+        """
+        profiled = _profiled(X)
+        device, launches = np.where(np.isfinite(profiled), profiled, y), _launches(X)
+        for _ in range(_HOST_STEPS):
+            known = np.isfinite(device)
+            self.coefficients_ = fit_training_coefficients(terms[known], device[known], X[known])
+            work = terms.to_numpy(dtype=float) @ self.coefficients_.to_numpy()
+            self.hosts_ = Hosts.fit(_hosted(X), y, np.where(np.isfinite(profiled), profiled, work))
+            host = launches * np.exp(self._host_logs(X))
+            device = np.where(np.isfinite(profiled), profiled, device_seconds(y, host))
+        return np.isfinite(device), device
+
     def predict(self, X: pd.DataFrame) -> FloatArray:
         """Predict seconds a step, shape (n_jobs,)."""
-        return self._predict(X)[0]
+        return self.predict_all(X, [])[:, 0]
 
     def predict_all(self, X: pd.DataFrame, levels: Sequence[float]) -> FloatArray:
         """Predict, with intervals, shape (n_jobs, 1 + 2 n_levels): lower and upper end at each level."""
-        time, scale, distances = self._predict(X)
+        parts, distances = self._predict(X)
         far = distances > self.ood_threshold_
-        if far.any():
+        if levels and far.any():
             warnings.warn(self._unlike_training(X, far), FarFromTrainingWarning, stacklevel=2)
-        return self.conformity_scores_.intervals(time, scale, levels)
+        bound = X[LOWER_BOUND].to_numpy(dtype=float) if LOWER_BOUND in X.columns else np.zeros(len(X))
+        found = parts.intervals(self.conformity_scores_, levels)
+        found[:, 0] = np.maximum(found[:, 0], bound)
+        return found
 
     def distance(self, X: pd.DataFrame) -> FloatArray:
         """Distance from the nearest training job in mix of work, device and stack, shape (n_jobs,)."""
-        return self._predict(X)[2]
+        return self._predict(X)[1]
 
-    def calibrate(self, X: pd.DataFrame, y: Any) -> StepTimeModel:
-        """Learn from measured jobs, for their devices and for themselves; earlier ones on these devices are replaced.
+    def calibrate(self, X: pd.DataFrame, y: Any, jobs: bool = True) -> StepTimeModel:
+        """Learn from measured jobs, for their devices, for the hosts of these and for themselves.
 
-        On each device the correction is conditioned on the jobs measured there, and on an effect that they have in
-        common. Each measured job has a factor for its fixed work and one for the rest, which hold at all batch sizes.
+        Small steps tell how fast the host launches kernels, large ones how fast the device is: on each device the
+        correction is conditioned on the latter, and on an effect that they have in common, beside what was measured
+        there before. With `jobs`, each measured job has factors for its fixed work, for the rest and for the host,
+        which hold at all batch sizes. A column ``device_time_s`` of `X` holds seconds of the device, where a profiler
+        told.
         """
         check_is_fitted(self, "coefficients_")
         X, y = _checked(X), check_costs(y, len(X), "are no times")
+        profiled = _profiled(X)
+        predicted = np.where(np.isfinite(profiled), profiled, self._predict(X)[0].device.sum(axis=1))
+        self.hosts_ = self.hosts_.measured(_hosted(X), y, predicted)
+        device = np.where(np.isfinite(profiled), profiled, device_seconds(y, _launches(X) * np.exp(self._host_logs(X))))
+        known = np.isfinite(device)
+        if known.any():
+            self._calibrate_devices(X[known], device[known])
+        if jobs:
+            self.calibration_.fit_jobs(job_keys(X, self._terms(X)), self._uncalibrated(X)[0], y)
+        return self
+
+    def _calibrate_devices(self, X: pd.DataFrame, device: FloatArray) -> None:
         inputs = self._inputs(X)
         # What monotonicity changes stays, as conditioning is of the posterior mean alone.
         mean = gp.kernel(inputs, self.gp_inputs_)[1] @ self.dual_coef_
-        residual = np.log(y / self._work(X)) - self._correction(X, inputs) + mean
+        residual = np.log(device / self._work(X)) - self._correction(X, inputs) + mean
         self.calibration_.fit_devices(X["device_name"], inputs, residual, self.gp_inputs_, self.dual_coef_)
-        self.calibration_.fit_jobs(job_keys(X, self._terms(X)), self._uncalibrated(X)[0], y)
-        return self
 
     def to_arrays(self) -> dict[str, Any]:
         """Return the fitted model as plain arrays, for ``numpy.savez``."""
@@ -459,6 +553,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
             "coefficients_": self.coefficients_.to_numpy(),
             "ood_threshold_": np.array(self.ood_threshold_),
             **self.calibration_.to_arrays(self.gp_inputs_),
+            **self.hosts_.to_arrays(),
             "dual_coef_": self.dual_coef_,
             "conformity_scores_": self.conformity_scores_.scores,
             "conformity_weights_": self.conformity_scores_.weights,
@@ -472,7 +567,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         arrays = check_arrays(arrays, _STORED)
         model = cls(*(int(value) for value in arrays["parameters"]))
         model.coefficients_ = pd.Series(arrays["coefficients_"], index=arrays["coefficient_names"].tolist())
-        model.calibration_ = Calibration.from_arrays(arrays)
+        model.calibration_, model.hosts_ = Calibration.from_arrays(arrays), Hosts.from_arrays(arrays)
         model.ood_threshold_ = float(arrays["ood_threshold_"])
         model.gp_inputs_, model.dual_coef_ = [arrays[name] for name in _INPUT_KEYS], arrays["dual_coef_"]
         n_features = sum(part.shape[1] for part in model.gp_inputs_) + len(model.coefficients_)
@@ -480,23 +575,25 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         model.conformity_scores_ = ConformityScores(arrays["conformity_scores_"], arrays["conformity_weights_"])
         return model
 
-    def _predict(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Calibrated seconds, error scales, and distances from the training data."""
+    def _predict(self, X: pd.DataFrame) -> tuple[Parts, FloatArray]:
+        """Calibrated parts, and distances from the training data."""
         check_is_fitted(self, "coefficients_")
         X = _checked(X)
-        parts, change, scale, distances = self._uncalibrated(X)
-        time, scale = self.calibration_.apply(X, self._terms(X), parts, change, scale)
-        bound = X[LOWER_BOUND].to_numpy(dtype=float) if LOWER_BOUND in X.columns else 0.0
-        return np.maximum(time, bound), scale, distances
+        parts, change, distances = self._uncalibrated(X)
+        return self.calibration_.apply(X, self._terms(X), parts, change), distances
 
-    def _uncalibrated(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Seconds of the fixed work and of the rest, log factors of devices, error scales, and distances."""
+    def _uncalibrated(self, X: pd.DataFrame) -> tuple[Parts, FloatArray, FloatArray]:
+        """Parts before calibration of the devices, log factors of these, and distances."""
         chunks = [self._correct(X.iloc[start : start + _CHUNK]) for start in range(0, max(len(X), 1), _CHUNK)]
         correction, change, scale, distances = (np.concatenate(part) for part in zip(*chunks, strict=True))
         # Trees do not extrapolate: beyond the training data the scale grows with the distance.
         scale = scale * (1.0 + np.maximum(distances - self.ood_threshold_, 0.0))
-        parts = split_work(self._terms(X), self.coefficients_) * np.exp(correction)[:, None]
-        return parts, change, scale, distances
+        work = split_work(self._terms(X), self.coefficients_) * np.exp(correction)[:, None]
+        logs, deviations = self.hosts_.of(list(X["device_name"]))
+        return Parts(work, _launches(X) * np.exp(logs), scale, deviations), change, distances
+
+    def _host_logs(self, X: pd.DataFrame) -> FloatArray:
+        return self.hosts_.of(list(X["device_name"]))[0]
 
     def _correct(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Log corrections, what calibration adds on the devices, error scales, and distances."""
@@ -544,6 +641,21 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         self.error_scale_, held_out = gp.fit_error_scale(features, errors, folds, **settings)
         self.conformity_scores_ = ConformityScores.from_errors(np.abs(errors) / np.exp(held_out), groups)
         self.ood_threshold_ = float(np.quantile(features[:, -1], 0.98)) + 0.05
+
+
+def _hosted(X: pd.DataFrame) -> pd.DataFrame:
+    """The columns that `Hosts` takes."""
+    return X[["device_name", *({"host"} & set(X.columns))]].assign(**{LAUNCHES: _launches(X)})
+
+
+def _profiled(X: pd.DataFrame) -> FloatArray:
+    """Seconds of the device that a profiler told; NaN elsewhere."""
+    return X[DEVICE_TIME].to_numpy(dtype=float) if DEVICE_TIME in X.columns else np.full(len(X), np.nan)
+
+
+def _launches(X: pd.DataFrame) -> FloatArray:
+    """Launches of each job; none where a table has no column of them."""
+    return X[LAUNCHES].to_numpy(dtype=float) if LAUNCHES in X.columns else np.zeros(len(X))
 
 
 def _checked(X: pd.DataFrame) -> pd.DataFrame:

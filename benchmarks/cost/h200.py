@@ -1,0 +1,180 @@
+"""Our own measurements on a GPU (``data/cost/h200``) as features of `StepTimeModel` and `MemoryModel`.
+
+    python -m benchmarks.cost.h200 [--cache DIR] [--train DIR]
+
+prints errors with families of networks held out; with the public measurements in training beside them if DIR is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import warnings
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.model_selection import GroupKFold
+
+from benchmarks.cost.on_gpu.decoders import Decoder
+from benchmarks.cost.on_gpu.operators import OneOperator
+from benchmarks.cost.score import summary
+from benchmarks.cost.traced import CACHE, TraceCache
+from gpudemand.cost import TrainingJob
+from gpudemand.cost.feature_table import ARCHITECTURE
+from gpudemand.cost.memory_model import MemoryModel
+from gpudemand.cost.model import memory_inputs, step_time_inputs
+from gpudemand.cost.networks import family_of
+from gpudemand.cost.step_time_model import DEVICE_TIME, StepTimeModel
+from gpudemand.datasets.registry import data_folder
+
+log = logging.getLogger(__name__)
+_FOLDS = 5
+_DESIGNS: dict[str, Any] = {"decoders": Decoder, "operators": OneOperator}
+
+
+def measured_rows() -> pd.DataFrame:
+    """All rows that ran: ``set``, ``graph``, ``family``, the options of the job, and what was measured."""
+    folder = data_folder() / "cost" / "h200"
+    parts = [_steps(pd.read_csv(folder / "steps.csv")), _networks(pd.read_csv(folder / "networks.csv"))]
+    parts += [_designs(name, pd.read_csv(folder / f"{name}.csv")) for name in _DESIGNS]
+    return pd.concat(parts, ignore_index=True)
+
+
+def _steps(rows: pd.DataFrame) -> pd.DataFrame:
+    rows = rows[rows["status"] == "ok"].reset_index(drop=True)
+    setting = pd.DataFrame(rows["setting"].map(json.loads).tolist())
+    name = setting["network"].str.partition(":")[2]
+    return setting.assign(
+        set="networks of libraries",
+        graph="on_gpu:" + setting["network"] + "@0",
+        family=name.map(family_of),
+        host="b",
+        step_time_s=rows["step_time_s"],
+        memory_gib=rows["device_gib"],
+        **{DEVICE_TIME: rows["kernel_s"]},
+    )
+
+
+def _networks(rows: pd.DataFrame) -> pd.DataFrame:
+    rows = rows[rows["status"] == "ok"].reset_index(drop=True)
+    key = rows[list(ARCHITECTURE[1:])].astype(str).agg(",".join, axis=1)
+    names = ["network", "batch_size", "precision", "optimizer", "layout", "host", "step_time_s", "memory_gib"]
+    return rows[names].assign(
+        set="random design", graph="zoo:" + key + "@0", family=rows["network"].map(family_of), mode="train"
+    )
+
+
+def _designs(what: str, rows: pd.DataFrame) -> pd.DataFrame:
+    rows = rows[rows["status"] == "ok"].reset_index(drop=True)
+    table = pd.DataFrame(rows["design"].map(json.loads).tolist())
+    sizes = [each.name for each in fields(_DESIGNS[what])][: 6 if what == "decoders" else 4]
+    key = table[[name for name in sizes if name != "checkpointing"]].astype(str).agg(",".join, axis=1)
+    # Operators of a kind are held out together, decoders of one width.
+    family = what + " " + table["hidden" if what == "decoders" else "kind"].astype(str)
+    network = table["attention" if what == "decoders" else "kind"].astype(str)
+    measured = rows[["host", "step_time_s", "memory_gib"]]
+    about = {"set": what, "graph": f"{what}:" + key + "@0", "family": family, "network": network, "mode": "train"}
+    return pd.concat([table, measured], axis=1).assign(**about, layout="contiguous")
+
+
+def jobs_of_rows(rows: pd.DataFrame, cache: TraceCache) -> list[TrainingJob]:
+    """Jobs of rows whose networks the cache holds."""
+    graphs = {key: cache.graph(key) for key in rows["graph"].unique()}
+    recomputed = rows.get("checkpointing", pd.Series(0.0, rows.index)).fillna(0.0)
+    return [
+        TrainingJob(
+            graphs[row["graph"]],
+            batch_size=int(row["batch_size"]),
+            optimizer=row["optimizer"] or "sgd",
+            precision=row["precision"],
+            device="H200",
+            layout=row["layout"],
+            framework_version="2.11",
+            mode="inference" if row["mode"] == "infer" else "training",
+            **({"checkpointing": "full"} if again else {}),
+        )
+        for row, again in zip(rows.to_dict("records"), recomputed, strict=True)
+    ]
+
+
+def own_table(cache: TraceCache, *, trace: bool = True) -> tuple[pd.DataFrame, list[TrainingJob]]:
+    """Features of our own rows, as `benchmarks.cost.table.time_table` has those of public ones, and the jobs."""
+    rows = measured_rows()
+    if trace:
+        cache.trace(rows["graph"].unique())
+    rows = rows[rows["graph"].map(lambda key: key in cache)].reset_index(drop=True)
+    jobs = jobs_of_rows(rows, cache)
+    table = step_time_inputs(jobs).reset_index(drop=True)
+    about = rows[["set", "network", "family", "host", "step_time_s", "memory_gib", DEVICE_TIME]]
+    return pd.concat([table, about.assign(source="h200")], axis=1), jobs
+
+
+def time_model_of(public: pd.DataFrame | None, own: pd.DataFrame) -> StepTimeModel:
+    """Fit step time on public rows and calibrate it on own ones, which then tell nothing of other GPUs; or on own alone.
+
+    Fitted together, our small steps of one GPU and a new release of PyTorch make all others worse.
+    """
+    if public is None:
+        return StepTimeModel().fit(own, own["step_time_s"], groups=own["family"].astype(str))
+    public = public.assign(host=public["source"])
+    model = StepTimeModel().fit(public, public["step_time_s"], groups=public["family"].astype(str))
+    return model.calibrate(own, own["step_time_s"], jobs=False)
+
+
+def held_out(table: pd.DataFrame, public: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Step times of own rows with their families held out: ``y``, ``predicted``, ``low``, ``high``."""
+    found = pd.DataFrame({"set": table["set"], "mode": table["mode"], "y": table["step_time_s"]})
+    for train, test in GroupKFold(_FOLDS).split(table, groups=table["family"]):
+        model = time_model_of(public, table.iloc[train])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found.loc[test, ["predicted", "low", "high"]] = model.predict_all(table.iloc[test], [90])
+    return found
+
+
+def memory_held_out(jobs: list[TrainingJob], table: pd.DataFrame, public: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Memory of own rows with their families held out, as `held_out`."""
+    X, y, families = memory_inputs(jobs), table["memory_gib"].to_numpy(), table["family"].astype(str).to_numpy()
+    found = pd.DataFrame({"set": table["set"], "mode": table["mode"], "y": y})
+    for train, test in GroupKFold(_FOLDS).split(X, groups=families):
+        known, costs, groups = X.iloc[train], y[train], families[train]
+        if public is not None:
+            known = together(public, known)
+            costs, groups = np.r_[public["memory_gib"], costs], np.r_[public["family"].astype(str), groups]
+        model = MemoryModel().fit(known, costs, groups=groups)
+        found.loc[test, ["predicted", "low", "high"]] = model.predict_all(X.iloc[test], [90])
+    return found
+
+
+def together(*tables: pd.DataFrame) -> pd.DataFrame:
+    """Tables of features one below the other; work and terms that one of them lacks do not occur there."""
+    table = pd.concat(tables, ignore_index=True)
+    return table.fillna({name: 0.0 for name in table.columns if name.startswith(("work:", "compile:", "share:"))})
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cache", type=Path, default=CACHE)
+    parser.add_argument("--train", type=Path, help="public measurements")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    cache = TraceCache(options.cache)
+    table, jobs = own_table(cache)
+    public = None
+    if options.train is not None:
+        from benchmarks.cost.table import time_table
+
+        public = time_table(options.train, cache, trace=False)
+    for what, out in (("step time", held_out(table, public)), ("memory", memory_held_out(jobs, table))):
+        groups = {**dict(list(out.groupby("set"))), **{f"all, {mode}": part for mode, part in out.groupby("mode")}}
+        rows = {name: {"rows": len(part), **summary(part)} for name, part in groups.items()}
+        log.info("%s, families held out\n%s", what, pd.DataFrame(rows).T.round(3).to_string())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""The host of a GPU: it launches the kernels of a step one after the other, and a step is no faster than that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._array import BoolArray, FloatArray
+
+#: Column of `gpudemand.cost.roofline.step_terms`: launches of a step, in units of that of a kernel.
+LAUNCHES = "launches"
+#: Launches that a tensor of parameters costs beside its kernels: gradient accumulation, cast and update (fitted to the
+#: host's seconds of profiled steps: ``python -m benchmarks.cost.on_gpu.profiled``).
+TENSOR_LAUNCHES = 3.6
+#: How sharply a step changes from being bound by the host to being bound by the device; the power of the mean of the
+#: two that fits profiled steps best (same script).
+_SHARPNESS = 4.0
+#: Share of the step that the host takes, from which a step tells nothing of the device.
+_BOUND = 0.5
+#: Deviation of a log step time that a host and a device of known speed leave open.
+_NOISE = 0.15
+#: Deviation between hosts, until enough are known, and seconds a launch of a host of which nothing is.
+_SPREAD, _SECONDS = 0.5, 1e-5
+#: Steps bound by their host, from which their scatter is estimated.
+_FEW = 10
+_LOGS = np.log(np.geomspace(5e-7, 2e-4, 241))
+
+
+def step_seconds(device: FloatArray, host: FloatArray) -> FloatArray:
+    """Seconds of steps whose kernels take the device, and whose launches take the host, so long.
+
+    The two work side by side: the slower decides, and both count where they are alike.
+
+    >>> step_seconds(np.array([0.010, 0.010]), np.array([0.002, 0.040])).round(3).tolist()
+    [0.01, 0.04]
+    """
+    slower = np.maximum(device, host)
+    ratio = np.divide(np.minimum(device, host), slower, out=np.zeros_like(slower), where=slower > 0)
+    return np.asarray(slower * (1.0 + ratio**_SHARPNESS) ** (1.0 / _SHARPNESS))
+
+
+def device_seconds(step: FloatArray, host: FloatArray) -> FloatArray:
+    """Seconds of the device in measured steps; NaN where the host bounds the step, which then tells nothing of it."""
+    share = np.asarray(host / step)
+    left = np.maximum(1.0 - np.minimum(share, 1.0) ** _SHARPNESS, 0.0) ** (1.0 / _SHARPNESS)
+    return np.where(share < _BOUND, step * left, np.nan)
+
+
+class Hosts(NamedTuple):
+    """Seconds a launch of hosts that are known from measured steps, and of others.
+
+    `names`: GPU of each host. `logs`, `deviations`: of the log seconds a launch. `mean`, `between`, `within`: mean over
+    hosts of all GPUs, deviation of a host of another GPU from it, and of a further host of the same GPU. `noise`: of
+    steps that one host bounds.
+    """
+
+    names: tuple[str, ...] = ()
+    logs: tuple[float, ...] = ()
+    deviations: tuple[float, ...] = ()
+    mean: float = float(np.log(_SECONDS))
+    between: float = _SPREAD
+    within: float = _SPREAD
+    noise: float = _NOISE
+
+    @classmethod
+    def fit(cls, jobs: pd.DataFrame, seconds: FloatArray, device: FloatArray) -> Hosts:
+        """Fit to steps of `seconds` whose kernels take the `device` so long.
+
+        `jobs`: `LAUNCHES`, ``device_name`` and, where one GPU is in several machines, ``host``.
+        """
+        keys, launches, found = _keys(jobs), jobs[LAUNCHES].to_numpy(dtype=float), cls()
+        for _ in range(3):  # the population and its members
+            posteriors = {}
+            for key in np.unique(keys[launches > 0]):
+                rows: BoolArray = (keys == key) & (launches > 0)
+                posteriors[key] = _posterior(
+                    launches[rows], seconds[rows], device[rows], found.mean, found.between
+                )
+            found = _population(posteriors)
+        host = launches * np.exp(pd.Series(keys).map({key: log for key, (log, _) in posteriors.items()}).to_numpy(float))
+        bound = (launches > 0) & (host > 2.0 * device)
+        errors = np.log(seconds[bound] / step_seconds(device[bound], host[bound]))
+        noise = float(1.4826 * np.median(np.abs(errors))) if bound.sum() >= _FEW else _NOISE
+        return found._replace(noise=max(noise, _NOISE))
+
+    def of(self, names: Sequence[Any]) -> tuple[FloatArray, FloatArray]:
+        """Log seconds a launch on the hosts of GPUs, and their deviations, each of shape (n,)."""
+        known = {name: self._of(str(name)) for name in set(names)}
+        logs, deviations = np.array([known[name] for name in names], dtype=float).reshape(-1, 2).T
+        return logs, np.hypot(deviations, self.noise)
+
+    def _of(self, name: str) -> tuple[float, float]:
+        own = [place for place, known in enumerate(self.names) if known == name]
+        if not own:
+            return self.mean, self.between
+        logs, deviations = (np.array(values)[own] for values in (self.logs, self.deviations))
+        # A further host of this GPU: their mean, in which each counts by what is known of it.
+        weights = 1.0 / (deviations**2 + self.within**2)
+        return float(np.average(logs, weights=weights)), float(np.sqrt(1.0 / weights.sum() + self.within**2))
+
+    def measured(self, jobs: pd.DataFrame, seconds: FloatArray, device: FloatArray) -> Hosts:
+        """These hosts, with those of the GPUs of measured steps as these tell; earlier ones are replaced.
+
+        Arguments as of `fit`.
+        """
+        names, launches, keys = jobs["device_name"].astype(str), jobs[LAUNCHES].to_numpy(dtype=float), _keys(jobs)
+        own = [place for place, known in enumerate(self.names) if known not in set(names[launches > 0])]
+        parts = [[values[place] for place in own] for values in (self.names, self.logs, self.deviations)]
+        for key in np.unique(keys[launches > 0]):
+            rows: BoolArray = (keys == key) & (launches > 0)
+            name = key.partition("\n")[0]
+            found = _posterior(launches[rows], seconds[rows], device[rows], *self._of(name))
+            for values, value in zip(parts, (name, *found), strict=True):
+                values.append(value)
+        return self._replace(names=tuple(parts[0]), logs=tuple(parts[1]), deviations=tuple(parts[2]))
+
+    def to_arrays(self) -> dict[str, Any]:
+        """Return plain arrays, for ``numpy.savez``; see `STORED`."""
+        return {
+            "host_names": np.array(self.names, dtype=str),
+            "host_logs": np.array([self.logs, self.deviations], dtype=float),
+            "host_population": np.array([self.mean, self.between, self.within, self.noise]),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Any) -> Hosts:
+        """Restore what `to_arrays` returned."""
+        logs, deviations = (tuple(row) for row in arrays["host_logs"].tolist())
+        return cls(tuple(arrays["host_names"].tolist()), logs, deviations, *arrays["host_population"].tolist())
+
+
+#: Types and shapes of the arrays of stored hosts.
+STORED = {"host_names": "U hosts", "host_logs": "f 2 hosts", "host_population": "f 4"}
+
+
+def _keys(jobs: pd.DataFrame) -> FloatArray:
+    """GPU and host of each job, in one text."""
+    hosts = jobs["host"].astype(str) if "host" in jobs.columns else ""
+    return np.asarray((jobs["device_name"].astype(str) + "\n" + hosts).to_numpy())
+
+
+def _posterior(
+    launches: FloatArray, seconds: FloatArray, device: FloatArray, mean: float, deviation: float
+) -> tuple[float, float]:
+    """Mean and deviation of the log seconds a launch of one host, on a grid, under a normal prior.
+
+    Errors are of Student's t, so that a step whose device time is wrong does not count for all.
+    """
+    host = launches * np.exp(_LOGS)[:, None]
+    error = np.log(seconds / step_seconds(np.broadcast_to(device, host.shape), host)) / _NOISE
+    density = -2.0 * np.log1p(error**2 / 3.0).sum(axis=1) / np.sqrt(len(seconds)) - ((_LOGS - mean) / deviation) ** 2 / 2
+    weights = np.exp(density - density.max())
+    center = float(np.average(_LOGS, weights=weights))
+    return center, float(np.sqrt(np.average((_LOGS - center) ** 2, weights=weights)))
+
+
+def _population(posteriors: dict[str, tuple[float, float]]) -> Hosts:
+    names = tuple(key.partition("\n")[0] for key in posteriors)
+    if not names:
+        return Hosts()
+    logs, deviations = np.array(list(posteriors.values())).T
+    weights = 1.0 / (deviations**2 + _SPREAD**2)
+    mean = float(np.average(logs, weights=weights))
+    between = float(np.sqrt(np.average((logs - mean) ** 2 + deviations**2, weights=weights)))
+    table = pd.Series(logs).groupby(list(names))
+    several = (table.transform("size") > 1).to_numpy()
+    within = float(np.sqrt((table.transform("var")[several]).mean())) if several.any() else between
+    return Hosts(names, tuple(logs), tuple(deviations), mean, max(between, _NOISE), min(max(within, _NOISE), between))
