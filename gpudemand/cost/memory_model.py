@@ -226,7 +226,8 @@ class MemoryModel(IntervalMixin, BaseEstimator):
 
     def _known(self, X: pd.DataFrame) -> pd.DataFrame:
         check_is_fitted(self, "coefficients_")
-        return check_columns(X, (*self.feature_names_in_, BOUND), "X")
+        known = [name for name in self.feature_names_in_ if name != LOADED]
+        return check_columns(X, (*known, BOUND), "X")
 
     def _predict(self, X: pd.DataFrame, coefficients: pd.Series) -> FloatArray:
         terms = self._terms(X)
@@ -237,7 +238,7 @@ class MemoryModel(IntervalMixin, BaseEstimator):
         compiled = [name for name in self.feature_names_in_ if str(name).startswith(_COMPILED)]
         terms = (X[[*AMOUNTS, *compiled]].astype(float) / GIB).assign(start=1.0)
         if LOADED in self.feature_names_in_:
-            terms[LOADED] = X[LOADED].astype(float)
+            terms[LOADED] = X[LOADED].astype(float) if LOADED in X.columns else 0.0
         if _DEVICE not in self.feature_names_in_:
             return terms
         return terms.assign(**{_DEVICE: np.log(np.maximum(X[_DEVICE].astype(float).fillna(USUAL_SMS), 1.0))})
