@@ -41,7 +41,9 @@ def memory_model(data: Path, cache: TraceCache, *, trace: bool) -> tuple[MemoryM
     rows = READERS["gpumemnet"](data / "gpumemnet")
     public, (own, found) = described(rows[rows["usable"]], cache, trace=trace), own_table(cache)
     inputs = memory_inputs(found)
-    inputs = inputs.loc[:, ~inputs.columns.str.startswith(("compile:", "share:"))].assign(**own[["network", "family", "device_name", "memory_gib"]])
+    inputs = inputs.loc[:, ~inputs.columns.str.startswith(("compile:", "share:"))].assign(
+        **own[["network", "family", "device_name", "memory_gib"]]
+    )
     jobs = together(public, inputs)
     return MemoryModel().fit(jobs, jobs["memory_gib"], groups=jobs["family"]), jobs
 

@@ -2,7 +2,8 @@
 
     python -m benchmarks.cost.h200 [--cache DIR] [--train DIR]
 
-prints errors with families of networks held out; with the public measurements in training beside them if DIR is given.
+prints errors with families of networks held out, with the public measurements in training beside them if DIR is given,
+and the constants of `gpudemand.cost.host`.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from benchmarks.cost.score import summary
 from benchmarks.cost.traced import CACHE, TraceCache
 from gpudemand.cost import TrainingJob
 from gpudemand.cost.feature_table import ARCHITECTURE
+from gpudemand.cost.host import LAUNCHES, TENSOR_LAUNCHES
 from gpudemand.cost.memory_model import MemoryModel
 from gpudemand.cost.model import memory_inputs, step_time_inputs
 from gpudemand.cost.networks import family_of
+from gpudemand.cost.regression import cauchy_weights, fit_nonnegative
 from gpudemand.cost.step_time_model import DEVICE_TIME, StepTimeModel
 from gpudemand.datasets.registry import data_folder
 
@@ -114,7 +117,7 @@ def own_table(cache: TraceCache, *, trace: bool = True) -> tuple[pd.DataFrame, l
 
 
 def time_model_of(public: pd.DataFrame | None, own: pd.DataFrame) -> StepTimeModel:
-    """Fit step time on public rows and calibrate it on own ones, which then tell nothing of other GPUs; or on own alone.
+    """Fit step time on public rows and calibrate it on own ones, which tell nothing of other GPUs; or on own alone.
 
     Fitted together, our small steps of one GPU and a new release of PyTorch make all others worse.
     """
@@ -156,6 +159,26 @@ def together(*tables: pd.DataFrame) -> pd.DataFrame:
     return table.fillna({name: 0.0 for name in table.columns if name.startswith(("work:", "compile:", "share:"))})
 
 
+def host_constants(table: pd.DataFrame) -> pd.Series:
+    """Launches that a tensor of parameters costs, and the sharpness of `step_seconds`, from profiled steps."""
+    rows = pd.read_csv(data_folder() / "cost" / "h200" / "steps.csv").query("status == 'ok'").reset_index(drop=True)
+    table = table[table["set"] == "networks of libraries"].reset_index(drop=True)
+    host = rows[[f"host_{part}_s" for part in ("forward", "backward", "update")]].sum(axis=1).to_numpy()
+    tensors = (rows["parameter_tensors"] * (table["mode"] == "train")).to_numpy(dtype=float)
+    parts = pd.DataFrame({"kernel": table[LAUNCHES] - TENSOR_LAUNCHES * tensors, "tensor": tensors})
+    found = fit_nonnegative(parts, host, cauchy_weights(np.zeros(len(host)), 1.0))
+    powers = np.arange(2.0, 13.0)
+    device, seconds = rows["kernel_s"].to_numpy(), rows["step_time_s"].to_numpy()
+    error = [np.abs(np.log(seconds / (device**p + host**p) ** (1 / p))).mean() for p in powers]
+    return pd.Series(
+        {
+            "seconds a launch": found["kernel"],
+            "launches a tensor": found["tensor"] / found["kernel"],
+            "sharpness": powers[int(np.argmin(error))],
+        }
+    )
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -165,6 +188,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     cache = TraceCache(options.cache)
     table, jobs = own_table(cache)
+    log.info("%s", host_constants(table).to_string())
     public = None
     if options.train is not None:
         from benchmarks.cost.table import time_table

@@ -13,8 +13,8 @@ from gpudemand._array import BoolArray, FloatArray
 #: Column of `gpudemand.cost.roofline.step_terms`: launches of a step, in units of that of a kernel.
 LAUNCHES = "launches"
 #: Launches that a tensor of parameters costs beside its kernels: gradient accumulation, cast and update (fitted to the
-#: host's seconds of profiled steps: ``python -m benchmarks.cost.on_gpu.profiled``).
-TENSOR_LAUNCHES = 3.6
+#: host's seconds of profiled steps: ``python -m benchmarks.cost.h200``).
+TENSOR_LAUNCHES = 2.6
 #: How sharply a step changes from being bound by the host to being bound by the device; the power of the mean of the
 #: two that fits profiled steps best (same script).
 _SHARPNESS = 4.0
@@ -54,12 +54,13 @@ class Hosts(NamedTuple):
 
     `names`: GPU of each host. `logs`, `deviations`: of the log seconds a launch. `mean`, `between`, `within`: mean over
     hosts of all GPUs, deviation of a host of another GPU from it, and of a further host of the same GPU. `noise`: of
-    steps that one host bounds.
+    steps that one host bounds. `here`: 1 of the machine that predictions are for, 0 of others with such a GPU.
     """
 
     names: tuple[str, ...] = ()
     logs: tuple[float, ...] = ()
     deviations: tuple[float, ...] = ()
+    here: tuple[float, ...] = ()
     mean: float = float(np.log(_SECONDS))
     between: float = _SPREAD
     within: float = _SPREAD
@@ -76,11 +77,10 @@ class Hosts(NamedTuple):
             posteriors = {}
             for key in np.unique(keys[launches > 0]):
                 rows: BoolArray = (keys == key) & (launches > 0)
-                posteriors[key] = _posterior(
-                    launches[rows], seconds[rows], device[rows], found.mean, found.between
-                )
+                posteriors[key] = _posterior(launches[rows], seconds[rows], device[rows], found.mean, found.between)
             found = _population(posteriors)
-        host = launches * np.exp(pd.Series(keys).map({key: log for key, (log, _) in posteriors.items()}).to_numpy(float))
+        logs = pd.Series({key: log for key, (log, _) in posteriors.items()}, dtype=float)
+        host = launches * np.exp(logs.reindex(keys).to_numpy())
         bound = (launches > 0) & (host > 2.0 * device)
         errors = np.log(seconds[bound] / step_seconds(device[bound], host[bound]))
         noise = float(1.4826 * np.median(np.abs(errors))) if bound.sum() >= _FEW else _NOISE
@@ -96,50 +96,59 @@ class Hosts(NamedTuple):
         own = [place for place, known in enumerate(self.names) if known == name]
         if not own:
             return self.mean, self.between
-        logs, deviations = (np.array(values)[own] for values in (self.logs, self.deviations))
-        # A further host of this GPU: their mean, in which each counts by what is known of it.
-        weights = 1.0 / (deviations**2 + self.within**2)
-        return float(np.average(logs, weights=weights)), float(np.sqrt(1.0 / weights.sum() + self.within**2))
+        logs, deviations, here = (np.array(values)[own] for values in (self.logs, self.deviations, self.here))
+        # Of machines with such a GPU each counts by what is known of it; another one differs from all of them.
+        weights = 1.0 / (deviations**2 + np.where(here > 0, 0.0, self.within) ** 2)
+        another = 0.0 if here.any() else self.within
+        return float(np.average(logs, weights=weights)), float(np.hypot(1.0 / np.sqrt(weights.sum()), another))
 
-    def measured(self, jobs: pd.DataFrame, seconds: FloatArray, device: FloatArray) -> Hosts:
-        """These hosts, with those of the GPUs of measured steps as these tell; earlier ones are replaced.
+    def measured(self, jobs: pd.DataFrame, seconds: FloatArray, device: FloatArray, *, here: bool) -> Hosts:
+        """These hosts, with those of the GPUs of measured steps as these tell; earlier ones of them are replaced.
 
-        Arguments as of `fit`.
+        Arguments as of `fit`. `here`: whether predictions are for these machines.
         """
-        names, launches, keys = jobs["device_name"].astype(str), jobs[LAUNCHES].to_numpy(dtype=float), _keys(jobs)
-        own = [place for place, known in enumerate(self.names) if known not in set(names[launches > 0])]
-        parts = [[values[place] for place in own] for values in (self.names, self.logs, self.deviations)]
+        launches, keys = jobs[LAUNCHES].to_numpy(dtype=float), _keys(jobs)
+        found = {}
         for key in np.unique(keys[launches > 0]):
             rows: BoolArray = (keys == key) & (launches > 0)
-            name = key.partition("\n")[0]
-            found = _posterior(launches[rows], seconds[rows], device[rows], *self._of(name))
-            for values, value in zip(parts, (name, *found), strict=True):
-                values.append(value)
-        return self._replace(names=tuple(parts[0]), logs=tuple(parts[1]), deviations=tuple(parts[2]))
+            found[key] = _posterior(launches[rows], seconds[rows], device[rows], *self._of(_gpu(key)))
+        new = {_gpu(key) for key in found}
+        kept = [
+            host for host in zip(self.names, self.logs, self.deviations, self.here, strict=True) if host[0] not in new
+        ]
+        return self._with([*kept, *((_gpu(key), *posterior, float(here)) for key, posterior in found.items())])
+
+    def _with(self, hosts: Sequence[tuple[str, float, float, float]]) -> Hosts:
+        names, logs, deviations, here = zip(*hosts, strict=True) if hosts else ((), (), (), ())
+        return self._replace(names=names, logs=logs, deviations=deviations, here=here)
 
     def to_arrays(self) -> dict[str, Any]:
         """Return plain arrays, for ``numpy.savez``; see `STORED`."""
         return {
             "host_names": np.array(self.names, dtype=str),
-            "host_logs": np.array([self.logs, self.deviations], dtype=float),
+            "host_logs": np.array([self.logs, self.deviations, self.here], dtype=float).reshape(3, -1),
             "host_population": np.array([self.mean, self.between, self.within, self.noise]),
         }
 
     @classmethod
     def from_arrays(cls, arrays: Any) -> Hosts:
         """Restore what `to_arrays` returned."""
-        logs, deviations = (tuple(row) for row in arrays["host_logs"].tolist())
-        return cls(tuple(arrays["host_names"].tolist()), logs, deviations, *arrays["host_population"].tolist())
+        logs, deviations, here = (tuple(row) for row in arrays["host_logs"].tolist())
+        return cls(tuple(arrays["host_names"].tolist()), logs, deviations, here, *arrays["host_population"].tolist())
 
 
 #: Types and shapes of the arrays of stored hosts.
-STORED = {"host_names": "U hosts", "host_logs": "f 2 hosts", "host_population": "f 4"}
+STORED = {"host_names": "U hosts", "host_logs": "f 3 hosts", "host_population": "f 4"}
 
 
 def _keys(jobs: pd.DataFrame) -> FloatArray:
     """GPU and host of each job, in one text."""
     hosts = jobs["host"].astype(str) if "host" in jobs.columns else ""
     return np.asarray((jobs["device_name"].astype(str) + "\n" + hosts).to_numpy())
+
+
+def _gpu(key: str) -> str:
+    return key.partition("\n")[0]
 
 
 def _posterior(
@@ -151,21 +160,24 @@ def _posterior(
     """
     host = launches * np.exp(_LOGS)[:, None]
     error = np.log(seconds / step_seconds(np.broadcast_to(device, host.shape), host)) / _NOISE
-    density = -2.0 * np.log1p(error**2 / 3.0).sum(axis=1) / np.sqrt(len(seconds)) - ((_LOGS - mean) / deviation) ** 2 / 2
+    density = (
+        -2.0 * np.log1p(error**2 / 3.0).sum(axis=1) / np.sqrt(len(seconds)) - ((_LOGS - mean) / deviation) ** 2 / 2
+    )
     weights = np.exp(density - density.max())
     center = float(np.average(_LOGS, weights=weights))
     return center, float(np.sqrt(np.average((_LOGS - center) ** 2, weights=weights)))
 
 
 def _population(posteriors: dict[str, tuple[float, float]]) -> Hosts:
-    names = tuple(key.partition("\n")[0] for key in posteriors)
-    if not names:
+    """All hosts, and their mean and spread (empirical Bayes)."""
+    if not posteriors:
         return Hosts()
     logs, deviations = np.array(list(posteriors.values())).T
     weights = 1.0 / (deviations**2 + _SPREAD**2)
     mean = float(np.average(logs, weights=weights))
-    between = float(np.sqrt(np.average((logs - mean) ** 2 + deviations**2, weights=weights)))
-    table = pd.Series(logs).groupby(list(names))
-    several = (table.transform("size") > 1).to_numpy()
-    within = float(np.sqrt((table.transform("var")[several]).mean())) if several.any() else between
-    return Hosts(names, tuple(logs), tuple(deviations), mean, max(between, _NOISE), min(max(within, _NOISE), between))
+    between = max(float(np.sqrt(np.average((logs - mean) ** 2 + deviations**2, weights=weights))), _NOISE)
+    by_gpu = pd.Series(logs).groupby([_gpu(key) for key in posteriors])
+    several = (by_gpu.transform("size") > 1).to_numpy()
+    within = float(np.sqrt(by_gpu.transform("var")[several].mean())) if several.any() else between
+    hosts = [(_gpu(key), *posterior, 0.0) for key, posterior in posteriors.items()]
+    return Hosts(mean=mean, between=between, within=min(max(within, _NOISE), between))._with(hosts)

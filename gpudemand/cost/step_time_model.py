@@ -528,7 +528,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         X, y = _checked(X), check_costs(y, len(X), "are no times")
         profiled = _profiled(X)
         predicted = np.where(np.isfinite(profiled), profiled, self._predict(X)[0].device.sum(axis=1))
-        self.hosts_ = self.hosts_.measured(_hosted(X), y, predicted)
+        self.hosts_ = self.hosts_.measured(_hosted(X), y, predicted, here=jobs)
         device = np.where(np.isfinite(profiled), profiled, device_seconds(y, _launches(X) * np.exp(self._host_logs(X))))
         known = np.isfinite(device)
         if known.any():

@@ -85,9 +85,7 @@ def test_only_steps_of_training_on_gpus_take_longer_in_a_script():
     bare, script = (model.predict([trained, *others], training_script=flag) for flag in (False, True))
     pd.testing.assert_frame_equal(bare.iloc[1:], script.iloc[1:])
     effect = ScriptEffect.load()
-    assert script.loc[0, "step_time_s"] == pytest.approx(
-        (bare.loc[0, "step_time_s"] + effect.start_s) * effect.ratio
-    )
+    assert script.loc[0, "step_time_s"] == pytest.approx((bare.loc[0, "step_time_s"] + effect.start_s) * effect.ratio)
     assert effect.ratio > 1
     widths = [np.log(table.loc[0, TIMES[2]] / table.loc[0, TIMES[1]]) for table in (bare, script)]
     assert widths[1] > max(widths[0], np.log(effect.interval(90)[1] / effect.interval(90)[0]))

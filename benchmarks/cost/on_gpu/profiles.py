@@ -305,7 +305,14 @@ def _issue(call: Any, device: str, n: int = 300) -> float:
     return float(np.median(times))
 
 
-EDGES = ("zoo:resnet50", "zoo:bert", "timm:vit_base_patch16_224", "timm:hrnet_w18", "transformers:gpt2", "zoo:densenet121")
+EDGES = (
+    "zoo:resnet50",
+    "zoo:bert",
+    "timm:vit_base_patch16_224",
+    "timm:hrnet_w18",
+    "transformers:gpt2",
+    "zoo:densenet121",
+)
 
 
 def edge(device: str, minutes: float) -> Iterator[dict[str, Any]]:
@@ -333,7 +340,10 @@ def _tried(setting: Setting, net: nn.Module, shape: Any, dtype: Any, device: str
         times = [run.timed() for _ in range(3)]
         row |= {"status": "ok", "step_time_s": times[-1], **_memory(run)}
     except Exception as error:  # any exception of training is the result of this row
-        row |= {"status": "oom" if "out of memory" in str(error) else "error", "message": " ".join(str(error).split())[:150]}
+        row |= {
+            "status": "oom" if "out of memory" in str(error) else "error",
+            "message": " ".join(str(error).split())[:150],
+        }
     net.zero_grad(set_to_none=True)
     return row
 
@@ -372,7 +382,16 @@ def _sharing(place: int, barrier: Any, queue: Any) -> None:
                     times, end = [], time.monotonic() + 1.0
                     while time.monotonic() < end:
                         times.append(run.timed())
-                    queue.put({"network": name, "batch_size": batch, "turn": turn, "process": place, "step_time_s": float(np.median(times)), "mean_s": float(np.mean(times))})
+                    queue.put(
+                        {
+                            "network": name,
+                            "batch_size": batch,
+                            "turn": turn,
+                            "process": place,
+                            "step_time_s": float(np.median(times)),
+                            "mean_s": float(np.mean(times)),
+                        }
+                    )
             barrier.wait()
 
 
