@@ -47,7 +47,10 @@ def locked_folder(path: Path, own: str, what: str) -> Iterator[None]:
                 )
             time.sleep(0.05)
         (path / _HOLDER).write_text(f"process {os.getpid()} on {platform.node()} since {time.strftime('%F %T %Z')}")
-        yield
+        try:
+            yield
+        finally:
+            (path / _HOLDER).unlink(missing_ok=True)
 
 
 #: Beside the lock, which Windows lets nobody else read.

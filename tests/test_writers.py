@@ -38,6 +38,7 @@ ALLOWED = {
     "cost/meter.py:reset_peak_resident": "a switch of the kernel",
     "cost/tracing.py:quiet_tensorflow": "the null device",
     "datasets/registry.py:fetch_file": "pooch writes a temporary file, compares its checksum and renames it",
+    "jobs/files.py:as_file": "into a temporary folder",
     "report/build.py:_write": "writes into the new folder of replace_folder",
     "report/history.py:keep_history": "writes into the new folder of replace_folder",
     "report/history.py:_keep_edited": "writes into the new folder of replace_folder",
@@ -171,8 +172,12 @@ def unpickles(node):
     return name.endswith(tuple(LOADERS))
 
 
+#: Machine code that Numba stores and would unpickle itself, here after its checksum.
+CACHES = {PACKAGE / "_array.py"}
+
+
 def test_nothing_loads_pickle():
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in sorted(set(PACKAGE.rglob("*.py")) - CACHES):
         for node in ast.walk(ast.parse(path.read_text())):
             assert not unpickles(node), f"{path.relative_to(PACKAGE)}: {ast.unparse(node)}"
 

@@ -425,7 +425,8 @@ def sizes_of(config: Config, known: Config) -> dict[str, Any]:
     if "layers" not in given and config.get("layers_block_type"):
         given["layers"] = len(config["layers_block_type"])
     sizes = {**known, **given}
-    empty = [name for name in ("hidden", "layers", "heads") if sizes.get(name) == 0]
+    # State-space families have no heads.
+    empty = [name for name in ("hidden", "layers", "heads") if sizes.get(name) == 0 and known.get(name) != 0]
     if empty:
         raise InputError(f"the configuration has {KEYS[empty[0]][0]} = 0; give what config.json of the model has.")
     missing = [f"{name} ({', '.join(KEYS[name][:2])})" for name in ("hidden", "layers", "heads") if name not in sizes]

@@ -246,7 +246,7 @@ def check_answer(data: bytes, folder: Path) -> bool:
     """An answer gives finite samples."""
     client = PrometheusClient("http://prometheus:9090", first_pause_s=0.0)
     said = requests.Response()
-    said.status_code, said._content = 200, data
+    said.status_code, said._content, said._content_consumed = 200, data, True
     client._session = SimpleNamespace(get=lambda *_, **__: said)
     times = pd.date_range("2024-05-01", periods=2, freq="min", tz="UTC")
     found = attempt(lambda: client.samples("up", times), "prometheus")
