@@ -148,6 +148,20 @@ def both(jobs: pd.DataFrame, testable: BoolArray) -> list[Fold]:
     return [fold for fold in folds if len(fold.test)]
 
 
+#: Years of release that generations begin with: Turing and Volta, Ampere, Hopper and Ada.
+_GENERATIONS = (2017, 2020, 2022)
+
+
+def newer_generations(jobs: pd.DataFrame, testable: BoolArray) -> list[Fold]:
+    """Hold out each generation of GPUs together with all newer ones, as for a GPU that nobody has yet."""
+    year, folds = jobs["device_year"].astype(float).to_numpy(), []
+    for first, after in zip(_GENERATIONS, (*_GENERATIONS[1:], np.inf), strict=True):
+        test = testable & (year >= first) & (year < after)
+        if test.sum() >= _MIN_TEST and (year < first).sum() >= _MIN_TEST:
+            folds.append(Fold(np.flatnonzero(year < first), np.flatnonzero(test), name=f"{first} on"))
+    return folds
+
+
 def beyond_batch(jobs: pd.DataFrame, testable: BoolArray) -> list[Fold]:
     """Calibrate on batches up to a quarter of the largest of each curve, test on the larger ones."""
     curve = [jobs[name] for name in ("source", "network", "host", "device_name", "precision")]
@@ -204,6 +218,7 @@ TRACKS = {
     ),
     "device-tensorflow": Track(("lambda_tensorflow",), _trained, "device_die", held_out("device_die"), (0.07, 0.20)),
     "device-pytorch": Track(("pytorch_gpu_benchmark",), _trained, "device_die", held_out("device_die"), (0.07, 0.20)),
+    "generation": Track(_PUBLIC, _trained, "family", newer_generations, (0.12, 0.32), beside=("timm", "neusight")),
     "both": Track(_PUBLIC, _trained, "family", both, (0.10, 0.30), beside=("timm", "neusight")),
     "batch": Track(
         ("sia_pollux",), _one_machine, "family", beyond_batch, (0.04, 0.07), extends=True, beside=(*_PUBLIC, "timm")

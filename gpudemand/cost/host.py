@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import BoolArray, FloatArray
+from gpudemand._validation import InputError, check_number
+from gpudemand.datasets.devices import device
 
 #: Column of `gpudemand.cost.roofline.step_terms`: launches of a step, in units of that of a kernel.
 LAUNCHES = "launches"
@@ -24,6 +26,8 @@ _BOUND = 0.5
 _NOISE = 0.15
 #: Deviation between hosts, until enough are known, and seconds a launch of a host of which nothing is.
 _SPREAD, _SECONDS = 0.5, 1e-5
+#: More than any host takes for a launch.
+_MOST_SECONDS = 1e-3
 #: Steps bound by their host, from which their scatter is estimated.
 _FEW = 10
 _LOGS = np.log(np.geomspace(5e-7, 2e-4, 241))
@@ -101,6 +105,18 @@ class Hosts(NamedTuple):
         weights = 1.0 / (deviations**2 + np.where(here > 0, 0.0, self.within) ** 2)
         another = 0.0 if here.any() else self.within
         return float(np.average(logs, weights=weights)), float(np.hypot(1.0 / np.sqrt(weights.sum()), another))
+
+    def told(self, host: float | str) -> Hosts:
+        """One host for all GPUs: of so many seconds a launch, or like those that were measured with a GPU."""
+        if not isinstance(host, str):
+            seconds = check_number("host", host, 0, _MOST_SECONDS, open_low=True)
+            return Hosts(mean=float(np.log(seconds)), between=0.0, within=0.0, noise=self.noise)
+        name = device(host).name
+        if name not in self.names:
+            known = ", ".join(sorted(set(self.names))) or "none"
+            raise InputError(f"no host with a {name} was measured, only with: {known}; give seconds a launch.")
+        log, deviation = self._of(name)
+        return Hosts(mean=log, between=deviation, within=deviation, noise=self.noise)
 
     def measured(self, jobs: pd.DataFrame, seconds: FloatArray, device: FloatArray, *, here: bool) -> Hosts:
         """These hosts, with those of the GPUs of measured steps as these tell; earlier ones of them are replaced.

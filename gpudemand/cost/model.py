@@ -303,13 +303,17 @@ class CostModel:
         self.random_state = random_state
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str] | None = None) -> CostModel:
+    def load(cls, folder: str | os.PathLike[str] | None = None, *, host: float | str | None = None) -> CostModel:
         """Load a fitted model; its files hold arrays and JSON, no code (and no pickle).
 
         Parameters
         ----------
         folder : path-like, optional
             Where `save` wrote it; the bundled one by default.
+        host : float or str, optional
+            The machine that launches kernels on a GPU: seconds a launch (fast ones take some 5e-6, virtual machines
+            were seen at 1.2e-5 to 4e-5), or a GPU whose measured hosts it is like, such as ``"H200"``. By default those
+            of the GPU of each job, uncertain where none was measured; `calibrate` finds it.
 
         Raises
         ------
@@ -324,6 +328,9 @@ class CostModel:
         manifest, models = load_models(source, TARGETS)
         model = cls(manifest.get("random_state", 0))
         model.fitted_on_, model.models_ = manifest["fitted_on"], models
+        if host is not None:
+            step_time = model._model("gpu", "step_time_s")
+            step_time.hosts_ = step_time.hosts_.told(host)
         return model
 
     def save(self, folder: str | os.PathLike[str]) -> Path:

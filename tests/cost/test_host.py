@@ -2,6 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gpudemand import CostModel, InputError, OpGraph, TrainingJob
+from gpudemand.cost.graph import Operator
 from gpudemand.cost.host import LAUNCHES, Hosts, device_seconds, step_seconds
 
 
@@ -61,3 +63,23 @@ def test_hosts_survive_being_stored():
     hosts = Hosts.fit(*steps(3e-5)).measured(*steps(1e-5, name="T4"), here=True)
     assert Hosts.from_arrays(hosts.to_arrays()) == hosts
     assert Hosts.from_arrays(Hosts().to_arrays()) == Hosts()
+
+
+@pytest.mark.filterwarnings("ignore::gpudemand.cost.step_time_model.FarFromTrainingWarning")
+def test_a_slow_host_makes_small_steps_longer_and_leaves_large_ones():
+    dense = [
+        Operator("Gemm", "", f"{i}", "linear", (1, 1024), 2e6, 2**20, 4e6, 4096.0, 4096.0, 4096.0) for i in range(200)
+    ]
+    graph = OpGraph.from_operators(dense, [(i, i + 1) for i in range(199)], n_parameters=200 * 2**20, n_tensors=200)
+    small, large = (TrainingJob(graph, batch_size=size, device="A100", mode="inference") for size in (1, 65536))
+    fast, slow = (CostModel.load(host=seconds).predict([small, large])["step_time_s"] for seconds in (3e-6, 1e-4))
+    assert slow[0] > 5 * fast[0]
+    assert slow[1] == pytest.approx(fast[1], rel=0.02)
+
+
+def test_hosts_that_are_told_are_checked():
+    known = CostModel.load(host="H200").models_["gpu", "step_time_s"].hosts_
+    assert known.of(["T4"])[0] == CostModel.load().models_["gpu", "step_time_s"].hosts_.of(["H200 SXM"])[0]
+    for wrong in (0.0, 1.0, "A10"):
+        with pytest.raises(InputError, match="host"):
+            CostModel.load(host=wrong)
