@@ -402,6 +402,8 @@ def check_arrays(arrays: Mapping[str, Any], known: Mapping[str, str]) -> dict[st
 DEVICE_TIME = "device_time_s"
 #: Turns in which coefficients of work and hosts are fitted.
 _HOST_STEPS = 3
+#: Fewest steps that the device bounds, from which coefficients are fitted.
+_LEAST_KNOWN = 10
 _FOLDS = 5
 #: Trees of the error scale.
 _SCALE_TREES = 60
@@ -494,6 +496,8 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
             self.hosts_ = Hosts.fit(_hosted(X), y, np.where(np.isfinite(profiled), profiled, work))
             host = launches * np.exp(self._host_logs(X))
             device = np.where(np.isfinite(profiled), profiled, device_seconds(y, host))
+            if np.isfinite(device).sum() < _LEAST_KNOWN:  # the host bounds all of them: they are taken as they are
+                return np.ones(len(y), dtype=bool), y
         return np.isfinite(device), device
 
     def predict(self, X: pd.DataFrame) -> FloatArray:
@@ -508,8 +512,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
             warnings.warn(self._unlike_training(X, far), FarFromTrainingWarning, stacklevel=2)
         bound = X[LOWER_BOUND].to_numpy(dtype=float) if LOWER_BOUND in X.columns else np.zeros(len(X))
         found = parts.intervals(self.conformity_scores_, levels)
-        found[:, 0] = np.maximum(found[:, 0], bound)
-        return found
+        return found * np.maximum(bound[:, None] / np.maximum(found[:, :1], np.finfo(float).tiny), 1.0)
 
     def distance(self, X: pd.DataFrame) -> FloatArray:
         """Distance from the nearest training job in mix of work, device and stack, shape (n_jobs,)."""
