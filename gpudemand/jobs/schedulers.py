@@ -213,7 +213,7 @@ def _lsf(line: str, doubts: list[str]) -> Record | None:
         hosts.append(token[place].rpartition("*")[2])
         place += 1
     status, name = token[place], place + 2
-    after = next(i for i in range(name + 2, len(found)) if found[i][1])  # after the usage of resources
+    after = [i for i in range(name + 2, len(found)) if found[i][1]][0]  # noqa: RUF015 (an IndexError where it is cut)
     asked = [text for text, quoted in found[13:14] + found[name:] if quoted]
     counts = [float(match[1] or match[2]) for text in reversed(asked) if (match := _LSF_GPUS.search(text))]
     model = re.search(r"gmodel=(\w+)", " ".join(asked))

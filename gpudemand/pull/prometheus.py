@@ -491,6 +491,8 @@ def _put(
         return client.samples(query, times, done.refused)
 
     rows = kubernetes.rows_of(samples, nodes)
+    if rows.empty:
+        return pd.DatetimeIndex([], tz="UTC")
     for month, own in rows.groupby(rows["ds"].dt.strftime("%Y-%m")):
         new = arrow_table(own)
         store.merge(TABLE, str(month), new, new.select(["ds"] if replace else _KEY), ["ds", *kubernetes.COLUMNS])

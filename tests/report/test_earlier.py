@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import gpudemand.report
-from gpudemand._files import replace_folder, write_manifest
+from gpudemand._files import _content_sha256, replace_folder, write_manifest
 from gpudemand._validation import InputError
 from gpudemand.report.build import build_report
 from gpudemand.report.history import earlier_report, keep_history, past_forecast, read_earlier
@@ -167,7 +167,10 @@ def _damage(folder, kind):
             "edited": {"headline": {**content["headline"], "required": 1}},
             "empty": {"headline": None},
         }[kind]
-        place.write_text(json.dumps({**content, **change}))
+        content = {**content, **change}
+        if kind == "old":  # as an earlier version wrote it
+            content["sha256"] = _content_sha256({name: value for name, value in content.items() if name != "sha256"})
+        place.write_text(json.dumps(content))
 
 
 @pytest.mark.parametrize(
@@ -199,7 +202,8 @@ def test_a_report_that_cannot_be_read_is_one_sentence(monthly, tmp_path, kind, m
 def test_an_old_report_in_the_folder_stops_no_new_one(log, monthly, tmp_path):
     folder = Path(shutil.copytree(monthly["2026-03-20"], tmp_path / "report"))
     _damage(folder, "old")
-    index = build_report(log, folder, until="2026-05-08", **OPTIONS)
+    with pytest.warns(UserWarning, match="is kept as 'history/unread-"):
+        index = build_report(log, folder, until="2026-05-08", **OPTIONS)
     assert numbers(folder)["since"] is None
     text = index.read_text(encoding="utf-8")
     assert "Comparison with an earlier report skipped: The report in" in text
