@@ -149,5 +149,8 @@ def test_answers_of_prometheus_are_sent_to_their_reader(fixtures) -> None:
 
 
 def test_every_format_has_a_line_in_the_documentation() -> None:
-    page = (Path(gd.__file__).parents[1] / "docs/howto/own_log.md").read_text()
+    place = Path(gd.__file__).parents[1] / "docs/howto/own_log.md"
+    if not place.is_file():
+        pytest.skip("runs from a checkout")
+    page = place.read_text()
     assert [name for name in FORMATS if f"| `{name}` |" not in page] == []
