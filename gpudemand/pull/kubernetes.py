@@ -121,7 +121,8 @@ def read_nodes(cards: pd.DataFrame, labels: pd.DataFrame, units: pd.DataFrame) -
     """
     cards, labels, units = (with_nodes(frame) for frame in (cards, labels, units))
     frame = labelled(labels, "node", *_PRODUCTS, *_REPLICAS, _PARTITION)
-    product = frame[list(_PRODUCTS)].replace("", np.nan).bfill(axis=1).iloc[:, 0]
+    products = frame[list(_PRODUCTS)]
+    product = products.where(products != "").bfill(axis=1).iloc[:, 0]
     replicas = frame[list(_REPLICAS)].apply(pd.to_numeric, errors="coerce").max(axis=1).groupby(frame["node"]).max()
     slices = frame[_PARTITION].mask(frame[_PARTITION].eq(""), product.fillna("")).groupby(frame["node"]).max()
     types: dict[str, str] = {}
