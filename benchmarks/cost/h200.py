@@ -21,6 +21,7 @@ import pandas as pd
 from sklearn.model_selection import GroupKFold
 
 from benchmarks.cost.on_gpu.decoders import Decoder
+from benchmarks.cost.on_gpu.foreign import key_of
 from benchmarks.cost.on_gpu.operators import OneOperator
 from benchmarks.cost.score import summary
 from benchmarks.cost.traced import CACHE, TraceCache
@@ -53,7 +54,7 @@ def _steps(rows: pd.DataFrame) -> pd.DataFrame:
     name = setting["network"].str.partition(":")[2]
     return setting.assign(
         set="networks of libraries",
-        graph="on_gpu:" + setting["network"] + "@0",
+        graph=setting["network"].map(key_of),
         family=name.map(family_of),
         host="b",
         step_time_s=rows["step_time_s"],
@@ -159,10 +160,10 @@ def together(*tables: pd.DataFrame) -> pd.DataFrame:
     return table.fillna({name: 0.0 for name in table.columns if name.startswith(("work:", "compile:", "share:"))})
 
 
-def host_constants(table: pd.DataFrame) -> pd.Series:
-    """Launches that a tensor of parameters costs, and the sharpness of `step_seconds`, from profiled steps."""
+def host_constants(own: pd.DataFrame) -> pd.Series:
+    """Seconds a launch of the machines, launches that a tensor of parameters costs, and sharpness of `step_seconds`."""
     rows = pd.read_csv(data_folder() / "cost" / "h200" / "steps.csv").query("status == 'ok'").reset_index(drop=True)
-    table = table[table["set"] == "networks of libraries"].reset_index(drop=True)
+    table = own[own["set"] == "networks of libraries"].reset_index(drop=True)
     host = rows[[f"host_{part}_s" for part in ("forward", "backward", "update")]].sum(axis=1).to_numpy()
     tensors = (rows["parameter_tensors"] * (table["mode"] == "train")).to_numpy(dtype=float)
     parts = pd.DataFrame({"kernel": table[LAUNCHES] - TENSOR_LAUNCHES * tensors, "tensor": tensors})
@@ -170,9 +171,10 @@ def host_constants(table: pd.DataFrame) -> pd.Series:
     powers = np.arange(2.0, 13.0)
     device, seconds = rows["kernel_s"].to_numpy(), rows["step_time_s"].to_numpy()
     error = [np.abs(np.log(seconds / (device**p + host**p) ** (1 / p))).mean() for p in powers]
+    machines = time_model_of(None, own).hosts_
     return pd.Series(
         {
-            "seconds a launch": found["kernel"],
+            **{f"seconds a launch, machine {place}": np.exp(log) for place, log in enumerate(machines.logs, start=1)},
             "launches a tensor": found["tensor"] / found["kernel"],
             "sharpness": powers[int(np.argmin(error))],
         }

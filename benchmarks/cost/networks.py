@@ -9,7 +9,7 @@ from benchmarks import zoo
 from benchmarks.cost import detectors, one_stage, regions, segmenters, sequences, speech, texts, videos
 from benchmarks.cost.libraries import timm_model, torchvision_model
 from benchmarks.cost.on_gpu.decoders import Decoder
-from benchmarks.cost.on_gpu.foreign import built
+from benchmarks.cost.on_gpu.foreign import transformers_model
 from benchmarks.cost.on_gpu.operators import OneOperator
 from gpudemand.cost.feature_table import ARCHITECTURE
 from gpudemand.cost.meter import configuration_from_row
@@ -45,12 +45,12 @@ def _operator(name: str) -> tuple[Any, Any, Any]:
     return found.build(), found.shape, None
 
 
-#: Of our own measurements; see `benchmarks.cost.h200`.
+#: Of our own measurements, whose names tell all of a network; see `benchmarks.cost.h200`.
 _MEASURED: dict[str, Callable[[str], tuple[Any, Any, Any]]] = {
     "zoo": _zoo,
     "decoders": _decoder,
     "operators": _operator,
-    "on_gpu": built,
+    "transformers": transformers_model,
 }
 
 
@@ -63,11 +63,17 @@ def build(key: str) -> tuple[Any, Any, Any]:
     if library == "own":
         return OWN[name](int(size))
     if library == "torchvision":
-        return torchvision_model(name, **_options(name)), (3, int(size), int(size)), None
+        shape = (3, 8, 112, 112) if name in _VIDEOS else (3, int(size), int(size))
+        return torchvision_model(name, **_options(name)), shape, None
     module = timm_model(name, int(size), fused_attention=library == "timm-sdpa")
     pixels = int(size) or module.default_cfg["input_size"][-1]
     return module, (3, pixels, pixels), None
 
 
+_VIDEOS = ("r3d_18",)
+
+
 def _options(name: str) -> dict[str, Any]:
+    if name.startswith(("fcn", "deeplab", "lraspp")):
+        return {"weights_backbone": None}
     return {"aux_logits": False, "init_weights": False} if name in ("googlenet", "inception_v3") else {}

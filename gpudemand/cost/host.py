@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from gpudemand._array import BoolArray, FloatArray
+from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
 from gpudemand.datasets.devices import device
 
@@ -20,7 +20,7 @@ TENSOR_LAUNCHES = 2.6
 #: How sharply a step changes from being bound by the host to being bound by the device; the power of the mean of the
 #: two that fits profiled steps best (same script).
 _SHARPNESS = 4.0
-#: Share of the step that the host takes, from which a step tells nothing of the device.
+#: Share of the step that the host takes, from which a step tells nothing of the device: up to half, it adds 2 %.
 _BOUND = 0.5
 #: Deviation of a log step time that a host and a device of known speed leave open.
 _NOISE = 0.15
@@ -76,19 +76,19 @@ class Hosts(NamedTuple):
 
         `jobs`: `LAUNCHES`, ``device_name`` and, where one GPU is in several machines, ``host``.
         """
-        keys, launches, found = _keys(jobs), jobs[LAUNCHES].to_numpy(dtype=float), cls()
+        launches, found, groups = jobs[LAUNCHES].to_numpy(dtype=float), cls(), _machines(jobs)
         for _ in range(3):  # the population and its members
-            posteriors = {}
-            for key in np.unique(keys[launches > 0]):
-                rows: BoolArray = (keys == key) & (launches > 0)
-                posteriors[key] = _posterior(launches[rows], seconds[rows], device[rows], found.mean, found.between)
+            posteriors = {
+                key: _posterior(launches[rows], seconds[rows], device[rows], found.mean, found.between)
+                for key, rows in groups.items()
+            }
             found = _population(posteriors)
-        logs = pd.Series({key: log for key, (log, _) in posteriors.items()}, dtype=float)
-        host = launches * np.exp(logs.reindex(keys).to_numpy())
-        bound = (launches > 0) & (host > 2.0 * device)
-        errors = np.log(seconds[bound] / step_seconds(device[bound], host[bound]))
-        noise = float(1.4826 * np.median(np.abs(errors))) if bound.sum() >= _FEW else _NOISE
-        return found._replace(noise=max(noise, _NOISE))
+        host = np.zeros(len(launches))
+        for key, rows in groups.items():
+            host[rows] = launches[rows] * np.exp(posteriors[key][0])
+        bound = (host > 0.0) & (host > 2.0 * device)
+        scatter = np.abs(np.log(seconds[bound] / step_seconds(device[bound], host[bound])))
+        return found._replace(noise=max(1.4826 * float(np.median(scatter)), _NOISE) if len(scatter) >= _FEW else _NOISE)
 
     def of(self, names: Sequence[Any]) -> tuple[FloatArray, FloatArray]:
         """Log seconds a launch on the hosts of GPUs, and their deviations, each of shape (n,)."""
@@ -123,16 +123,16 @@ class Hosts(NamedTuple):
 
         Arguments as of `fit`. `here`: whether predictions are for these machines.
         """
-        launches, keys = jobs[LAUNCHES].to_numpy(dtype=float), _keys(jobs)
-        found = {}
-        for key in np.unique(keys[launches > 0]):
-            rows: BoolArray = (keys == key) & (launches > 0)
-            found[key] = _posterior(launches[rows], seconds[rows], device[rows], *self._of(_gpu(key)))
-        new = {_gpu(key) for key in found}
+        launches = jobs[LAUNCHES].to_numpy(dtype=float)
+        found = [
+            (gpu, *_posterior(launches[rows], seconds[rows], device[rows], *self._of(gpu)), float(here))
+            for (gpu, _), rows in _machines(jobs).items()
+        ]
+        new = {gpu for gpu, *_ in found}
         kept = [
             host for host in zip(self.names, self.logs, self.deviations, self.here, strict=True) if host[0] not in new
         ]
-        return self._with([*kept, *((_gpu(key), *posterior, float(here)) for key, posterior in found.items())])
+        return self._with([*kept, *found])
 
     def _with(self, hosts: Sequence[tuple[str, float, float, float]]) -> Hosts:
         names, logs, deviations, here = zip(*hosts, strict=True) if hosts else ((), (), (), ())
@@ -157,14 +157,13 @@ class Hosts(NamedTuple):
 STORED = {"host_names": "U hosts", "host_logs": "f 3 hosts", "host_population": "f 4"}
 
 
-def _keys(jobs: pd.DataFrame) -> FloatArray:
-    """GPU and host of each job, in one text."""
-    hosts = jobs["host"].astype(str) if "host" in jobs.columns else ""
-    return np.asarray((jobs["device_name"].astype(str) + "\n" + hosts).to_numpy())
-
-
-def _gpu(key: str) -> str:
-    return key.partition("\n")[0]
+def _machines(jobs: pd.DataFrame) -> dict[tuple[str, str], IntArray]:
+    """Rows with launches of each GPU and host."""
+    launched = np.flatnonzero(jobs[LAUNCHES].to_numpy(dtype=float) > 0)
+    gpus = jobs["device_name"].astype(str).to_numpy()[launched]
+    hosts = jobs["host"].astype(str).to_numpy()[launched] if "host" in jobs.columns else np.full(len(launched), "")
+    groups = pd.Series(launched).groupby([gpus, hosts])
+    return {(str(gpu), str(host)): rows.to_numpy() for (gpu, host), rows in groups}
 
 
 def _posterior(
@@ -184,7 +183,7 @@ def _posterior(
     return center, float(np.sqrt(np.average((_LOGS - center) ** 2, weights=weights)))
 
 
-def _population(posteriors: dict[str, tuple[float, float]]) -> Hosts:
+def _population(posteriors: dict[tuple[str, str], tuple[float, float]]) -> Hosts:
     """All hosts, and their mean and spread (empirical Bayes)."""
     if not posteriors:
         return Hosts()
@@ -192,8 +191,9 @@ def _population(posteriors: dict[str, tuple[float, float]]) -> Hosts:
     weights = 1.0 / (deviations**2 + _SPREAD**2)
     mean = float(np.average(logs, weights=weights))
     between = max(float(np.sqrt(np.average((logs - mean) ** 2 + deviations**2, weights=weights))), _NOISE)
-    by_gpu = pd.Series(logs).groupby([_gpu(key) for key in posteriors])
+    gpus = [gpu for gpu, _ in posteriors]
+    by_gpu = pd.Series(logs).groupby(gpus)
     several = (by_gpu.transform("size") > 1).to_numpy()
     within = float(np.sqrt(by_gpu.transform("var")[several].mean())) if several.any() else between
-    hosts = [(_gpu(key), *posterior, 0.0) for key, posterior in posteriors.items()]
+    hosts = [(gpu, *posterior, 0.0) for gpu, posterior in zip(gpus, posteriors.values(), strict=True)]
     return Hosts(mean=mean, between=between, within=min(max(within, _NOISE), between))._with(hosts)

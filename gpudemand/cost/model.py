@@ -311,8 +311,8 @@ class CostModel:
         folder : path-like, optional
             Where `save` wrote it; the bundled one by default.
         host : float or str, optional
-            The machine that launches kernels on a GPU: seconds a launch (fast ones take some 5e-6, virtual machines
-            were seen at 1.2e-5 to 4e-5), or a GPU whose measured hosts it is like, such as ``"H200"``. By default those
+            The machine that launches kernels on a GPU: seconds a launch (two virtual machines took 2.8e-5 and 3.3e-5,
+            ``python -m benchmarks.cost.h200``), or a GPU whose measured hosts it is like, such as ``"H200"``. By default those
             of the GPU of each job, uncertain where none was measured; `calibrate` finds it.
 
         Raises

@@ -130,40 +130,20 @@ FOREIGN = (
 )
 
 
-def built(key: str) -> tuple[Any, tuple[int, ...], Any]:
-    """Return the network of a key on the current device, the shape of a sample, and the type of its input if tokens."""
-    library, _, name = key.partition(":")
-    return {"zoo": _zoo, "timm": _timm, "torchvision": _torchvision, "transformers": _transformers}[library](name)
+def key_of(name: str) -> str:
+    """Key of `benchmarks.cost.networks` of a network as measured, such as ``timm:dla60`` or ``zoo:resnet18``."""
+    library, _, network = name.partition(":")
+    if library == "zoo":
+        from benchmarks import zoo
+
+        tokens = zoo.kind(network) == "tokens"
+        return f"zoo:{network},{'128,0,1000,8000' if tokens else '224,3,1000,0'},1.0,1.0@0"
+    sizes = {"timm": "timm-sdpa:{}@0", "torchvision": "torchvision:{}@224", "transformers": "transformers:{}@0"}
+    return sizes[library].format(network)
 
 
-def _zoo(name: str) -> tuple[Any, tuple[int, ...], Any]:
-    from benchmarks import zoo
-
-    tokens = zoo.kind(name) == "tokens"
-    shape = (128,) if tokens else (3, 224, 224)
-    return zoo.build(name, "torch", shape, 1000, vocabulary=8000 if tokens else 1), shape, "int64" if tokens else None
-
-
-def _timm(name: str) -> tuple[Any, tuple[int, ...], Any]:
-    from benchmarks.cost.libraries import vision
-
-    vision()
-    import timm
-
-    net = timm.create_model(name)
-    return net, (3, *net.default_cfg["input_size"][1:]), None
-
-
-def _torchvision(name: str) -> tuple[Any, tuple[int, ...], Any]:
-    from benchmarks.cost.libraries import vision
-
-    module, _ = vision()
-    options = {"weights_backbone": None} if name.startswith(("fcn", "deeplab", "lraspp")) else {}
-    shape = (3, 8, 112, 112) if name == "r3d_18" else (3, 224, 224)
-    return module.models.get_model(name, weights=None, **options), shape, None
-
-
-def _transformers(name: str) -> tuple[Any, tuple[int, ...], Any]:
+def transformers_model(name: str) -> tuple[Any, tuple[int, ...], Any]:
+    """A network of transformers, the shape of a sample, and the type of its input if tokens."""
     import transformers
 
     configuration, model, shape, options = _TRANSFORMERS[name]

@@ -1,13 +1,13 @@
 """Steps of networks of timm, torchvision, transformers and the zoo, with kernels and the host's part told apart.
 
     python -m benchmarks.cost.on_gpu.profiles steps --out ROWS.csv [--device cuda] [--minutes 6]
-    python -m benchmarks.cost.on_gpu.profiles launches --out HOST.json
     python -m benchmarks.cost.on_gpu.profiles edge --out EDGE.csv [--minutes 1.5]
     python -m benchmarks.cost.on_gpu.profiles shared --out SHARED.csv
 
 A row of ``steps`` holds the step time by CUDA events, the seconds until the host has issued forward pass, backward pass
 and update (nothing waits for the device), what each launches, and the device's seconds by operator. Networks come in a
-random order, so that those measured when the time is over are a random sample.
+random order, so that those measured when the time is over are a random sample. ``edge``: batches up to the first that
+does not fit. ``shared``: two processes on one GPU.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.cost.on_gpu.foreign import FOREIGN, built
+from benchmarks.cost.networks import build
+from benchmarks.cost.on_gpu.foreign import FOREIGN, key_of
+from benchmarks.cost.on_gpu.kernels import NETWORKS
+from gpudemand.cost._torch_measure import _make_optimizer
+from gpudemand.cost.measure_child import failed
+from gpudemand.cost.meter import GIB, RowFile
 
-ZOO = (
-    *("alexnet", "vgg16", "resnet18", "resnet50", "resnext50", "se_resnet18", "densenet121", "googlenet"),
-    *("inception_v3", "mobilenet_v2", "mobilenet_v3_large", "shufflenet_v2", "efficientnet_b0", "nasnet_mobile"),
-    *("regnetx_400mf", "convnext_tiny", "vit_tiny", "bert", "gpt", "lstm"),
-)
-GIB = 2**30
 _PHASES = ("forward", "backward", "update")
 _LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaMemsetAsync", "cudaMemcpyAsync", "cudaLaunchCooperativeKernel")
 
@@ -62,7 +61,7 @@ def settings(seed: int = 0) -> list[Setting]:
     draw = random.Random(seed)
     found = [
         Setting(f"zoo:{name}", mode, 8, "bf16", "sgd" if mode == "train" else "", "contiguous")
-        for name in ZOO
+        for name in NETWORKS
         for mode in ("train", "infer")
     ]
     names = list(FOREIGN)
@@ -89,7 +88,7 @@ class Run:
         last = setting.layout == "channels_last" and self.x.ndim == 4
         self.net.to(memory_format=torch.channels_last if last else torch.contiguous_format)
         self.x = self.x.to(memory_format=torch.channels_last) if last else self.x
-        self.optimizer = _optimizer(setting.optimizer, net)
+        self.optimizer = _make_optimizer(setting.optimizer, net) if setting.trains else None
         self.host = dict.fromkeys(_PHASES, 0.0)
 
     def step(self) -> None:
@@ -147,17 +146,6 @@ def loss_of(out: Tensor) -> Tensor:
     return functional.cross_entropy(flat, torch.zeros(len(flat), dtype=torch.long, device=out.device))
 
 
-def _optimizer(name: str, net: nn.Module) -> Any:
-    weights = [weight for weight in net.parameters() if weight.requires_grad]
-    made: Any = {
-        "sgd": lambda: torch.optim.SGD(weights, 1e-4),
-        "momentum": lambda: torch.optim.SGD(weights, 1e-4, momentum=0.9),
-        "adam": lambda: torch.optim.Adam(weights, 1e-5),
-        "adamw": lambda: torch.optim.AdamW(weights, 1e-5),
-    }
-    return made[name]() if name else None
-
-
 def measured(run: Run, warmup: int = 3, seconds: float = 0.25) -> dict[str, Any]:
     """Times of steps, memory, and the profile of one more step."""
     cuda, times, hosts = run.device == "cuda", [], []
@@ -192,42 +180,29 @@ def _memory(run: Run) -> dict[str, Any]:
 
 
 def profiled(run: Run) -> dict[str, Any]:
-    """Launches by phase, device seconds by operator and by kernel, of one step."""
+    """Launches by phase, kernels, and device seconds by operator, of one step."""
     kind = torch.profiler.ProfilerActivity
     with torch.profiler.profile(activities=[kind.CPU, *([kind.CUDA] if run.device == "cuda" else [])]) as profile:
         run.timed()
     events = list(profile.events())
     starts = {event.name[6:]: event.time_range.start for event in events if event.name.startswith("phase:")}
     on_cpu = [event for event in events if str(event.device_type).endswith("CPU")]
-    launched, operators = dict.fromkeys(_PHASES, 0), dict.fromkeys(_PHASES, 0)
+    launched, by_operator = dict.fromkeys(_PHASES, 0), defaultdict[str, list[float]](lambda: [0, 0.0])
     for event in on_cpu:
-        phase = [name for name in _PHASES if starts.get(name, 0) <= event.time_range.start][-1:] or ["forward"]
+        phase = [name for name in _PHASES if starts[name] <= event.time_range.start][-1:] or ["forward"]
         launched[phase[0]] += event.name.startswith(_LAUNCHES)
-        operators[phase[0]] += event.name.startswith("aten::") and event.cpu_parent is None
-    by_operator, by_kernel = defaultdict(lambda: [0, 0.0]), defaultdict(lambda: [0, 0.0])
-    for event in on_cpu:
         for kernel in event.kernels:
-            _add(by_operator[event.name], kernel.duration)
-    notes = ("phase:", "Optimizer.", "ProfilerStep")
-    for event in events:
-        if str(event.device_type).endswith("CUDA") and not event.name.startswith(notes):
-            _add(by_kernel[event.name[:90]], event.time_range.elapsed_us())
+            by_operator[event.name][0] += 1
+            by_operator[event.name][1] += kernel.duration
     return {
         **{f"launched_{name}": n for name, n in launched.items()},
-        **{f"operators_{name}": n for name, n in operators.items()},
-        "kernels": sum(n for n, _ in by_kernel.values()),
-        "kernel_s": 1e-6 * sum(us for _, us in by_kernel.values()),
+        "kernels": sum(n for n, _ in by_operator.values()),
+        "kernel_s": 1e-6 * sum(us for _, us in by_operator.values()),
         "by_operator": json.dumps({name: [n, round(us, 1)] for name, (n, us) in by_operator.items()}),
-        "by_kernel": json.dumps({name: [n, round(us, 1)] for name, (n, us) in by_kernel.items()}),
     }
 
 
-def _add(total: list[Any], us: float) -> None:
-    total[0] += 1
-    total[1] += us
-
-
-def rows(device: str, minutes: float, known: set[str], *, least: bool = False) -> Iterator[dict[str, Any]]:
+def rows(device: str, minutes: float, known: set[str]) -> Iterator[dict[str, Any]]:
     """A row a setting that is not known, until the time is over; each network is built once."""
     end, name, net = time.monotonic() + 60 * minutes, "", None
     for setting in settings():
@@ -241,13 +216,11 @@ def rows(device: str, minutes: float, known: set[str], *, least: bool = False) -
             if setting.network != name:
                 net, name = None, setting.network
                 with torch.device(device):
-                    net, shape, dtype = built(name)
+                    net, shape, dtype = build(key_of(name))
             ready = time.monotonic() - start
             row = {"status": "ok", **measured(Run(setting, net, shape, dtype, device))}
         except Exception as error:  # any exception of training is the result of this row
-            row = {"status": "error", "message": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
-            if "out of memory" in row["message"]:
-                row["status"] = "oom"
+            row = failed(error)
         if isinstance(net, nn.Module):
             net.zero_grad(set_to_none=True)
         yield {"setting": key, **row, "build_s": ready, "wall_s": time.monotonic() - start}
@@ -256,53 +229,13 @@ def rows(device: str, minutes: float, known: set[str], *, least: bool = False) -
 COLUMNS = (
     *("setting", "status", "message", "step_time_s", "step_time_p10_s", "step_time_p90_s", "n_steps", "first_step_s"),
     *("host_forward_s", "host_backward_s", "host_update_s", "launched_forward", "launched_backward", "launched_update"),
-    *("operators_forward", "operators_backward", "operators_update", "kernels", "kernel_s", "parameters"),
-    *("parameter_tensors", "model_gib", "allocated_gib", "reserved_gib", "device_gib", "build_s", "wall_s"),
-    *("by_operator", "by_kernel"),
+    *("kernels", "kernel_s", "parameters", "parameter_tensors", "model_gib", "allocated_gib", "reserved_gib"),
+    *("device_gib", "build_s", "wall_s", "by_operator"),
 )
-
-
-def launches(device: str) -> dict[str, Any]:
-    """Seconds of issuing simple operators, without and with a backward pass, and of what a step does besides."""
-    found: dict[str, Any] = {"torch": torch.__version__, "device": device}
-    if device == "cuda":
-        found |= {"name": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
-    x, weight = torch.ones(8, 8, device=device), torch.ones(8, 8, device=device, requires_grad=True)
-    image = torch.ones(1, 8, 8, 8, device=device)
-    conv, norm, linear = nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Linear(8, 8)
-    for module in (conv, norm, linear):
-        module.to(device)
-    calls: dict[str, Any] = {
-        "add_": lambda: x.add_(1.0),
-        "add": lambda: x + 1.0,
-        "matmul": lambda: x @ x,
-        "linear": lambda: linear(x),
-        "conv2d": lambda: conv(image),
-        "batch_norm": lambda: norm(image),
-        "relu_with_graph": lambda: weight.relu(),
-    }
-    for name, call in calls.items():
-        found[name] = _issue(call, device)
-    chain = nn.Sequential(*(nn.Linear(8, 8) for _ in range(200))).to(device)
-    found["linear_backward"] = _issue(lambda: chain(x).sum().backward(), device, n=5) / 200
-    found["empty_step"] = _issue(lambda: None, device)
-    return found
-
-
-def _issue(call: Any, device: str, n: int = 300) -> float:
-    for _ in range(max(n // 5, 2)):
-        call()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        for _ in range(n):
-            call()
-        times.append((time.perf_counter() - start) / n)
-        if device == "cuda":
-            torch.cuda.synchronize()
-    return float(np.median(times))
+EDGE_COLUMNS = (
+    *("setting", "status", "message", "step_time_s", "parameters", "parameter_tensors", "model_gib", "allocated_gib"),
+    *("reserved_gib", "device_gib"),
+)
 
 
 EDGES = (
@@ -320,32 +253,26 @@ def edge(device: str, minutes: float) -> Iterator[dict[str, Any]]:
     end = time.monotonic() + 60 * minutes
     for name in EDGES:
         with torch.device(device):
-            net, shape, dtype = built(name)
-        low, high = 0, 0
-        batch = 64
+            net, shape, dtype = build(key_of(name))
+        low, high, batch = 0, 0, 64
         while time.monotonic() < end and (not high or high - low > max(high // 32, 1)):
-            row = _tried(Setting(name, "train", batch, "bf16", "adam", "contiguous"), net, shape, dtype, device)
-            yield row
+            setting = Setting(name, "train", batch, "bf16", "adam", "contiguous")
+            yield (row := {"setting": json.dumps(asdict(setting)), **_tried(setting, net, shape, dtype, device)})
             low, high = (batch, high) if row["status"] == "ok" else (low, batch)
             batch = (low + high) // 2 if high else 2 * low
-        del net
 
 
 def _tried(setting: Setting, net: nn.Module, shape: Any, dtype: Any, device: str) -> dict[str, Any]:
-    row: dict[str, Any] = {"setting": json.dumps(asdict(setting))}
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
     try:
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
         run = Run(setting, net, shape, dtype, device)
         times = [run.timed() for _ in range(3)]
-        row |= {"status": "ok", "step_time_s": times[-1], **_memory(run)}
+        return {"status": "ok", "step_time_s": times[-1], **_memory(run)}
     except Exception as error:  # any exception of training is the result of this row
-        row |= {
-            "status": "oom" if "out of memory" in str(error) else "error",
-            "message": " ".join(str(error).split())[:150],
-        }
-    net.zero_grad(set_to_none=True)
-    return row
+        return failed(error)
+    finally:
+        net.zero_grad(set_to_none=True)
 
 
 SHARED = (("zoo:resnet50", 32), ("zoo:resnet50", 128), ("zoo:vit_tiny", 8), ("zoo:bert", 64), ("zoo:mobilenet_v2", 64))
@@ -369,64 +296,46 @@ def shared() -> list[dict[str, Any]]:
 def _sharing(place: int, barrier: Any, queue: Any) -> None:
     for name, batch in SHARED:
         with torch.device("cuda"):
-            net, shape, dtype = built(name)
+            net, shape, dtype = build(key_of(name))
         run = Run(Setting(name, "train", batch, "bf16", "sgd", "contiguous"), net, shape, dtype, "cuda")
         for _ in range(3):
             run.timed()
-        for turn in ("alone", "beside"):
-            for who in (0, 1):
-                barrier.wait()
-                if turn == "beside" and who == 1:
-                    continue
-                if turn == "beside" or who == place:
-                    times, end = [], time.monotonic() + 1.0
-                    while time.monotonic() < end:
-                        times.append(run.timed())
-                    queue.put(
-                        {
-                            "network": name,
-                            "batch_size": batch,
-                            "turn": turn,
-                            "process": place,
-                            "step_time_s": float(np.median(times)),
-                            "mean_s": float(np.mean(times)),
-                        }
-                    )
+        for turn, runs in (("alone", place == 0), ("alone", place == 1), ("beside", True)):
             barrier.wait()
+            if runs:
+                about = {"network": name, "batch_size": batch, "turn": turn, "process": place}
+                queue.put({**about, **_for_a_second(run)})
+        barrier.wait()
+
+
+def _for_a_second(run: Run) -> dict[str, float]:
+    times, end = list[float](), time.monotonic() + 1.0
+    while time.monotonic() < end:
+        times.append(run.timed())
+    return {"step_time_s": float(np.median(times)), "mean_s": float(np.mean(times))}
+
+
+SHARED_COLUMNS = ("network", "batch_size", "turn", "process", "step_time_s", "mean_s")
 
 
 def main() -> None:
     """Measure."""
-    import csv
-
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("what", choices=["steps", "launches", "edge", "shared"])
+    parser.add_argument("what", choices=["steps", "edge", "shared"])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--minutes", type=float, default=6.0)
     options = parser.parse_args()
-    if options.what == "launches":
-        options.out.write_text(json.dumps(launches(options.device), indent=1) + "\n")
-        return
-    if options.what == "shared":
-        found: Any = shared()
-        columns: tuple[str, ...] = tuple(found[0])
-    elif options.what == "edge":
-        found, columns = edge(options.device, options.minutes), COLUMNS[:20] + COLUMNS[20:25]
-    else:
-        known = set()
-        if options.out.exists():
-            with options.out.open() as file:
-                known = {row["setting"] for row in csv.DictReader(file)}
-        found, columns = rows(options.device, options.minutes, known), COLUMNS
-    new = not options.out.exists()
-    with options.out.open("a", newline="") as file:
-        writer = csv.DictWriter(file, columns, extrasaction="ignore")
-        if new:
-            writer.writeheader()
+    columns = {"steps": COLUMNS, "edge": EDGE_COLUMNS, "shared": SHARED_COLUMNS}[options.what]
+    with RowFile(options.out, columns) as file:
+        if options.what == "shared":
+            found: Any = shared()
+        elif options.what == "edge":
+            found = edge(options.device, options.minutes)
+        else:
+            found = rows(options.device, options.minutes, {row["setting"] for row in file.read()})
         for row in found:
-            writer.writerow(row)
-            file.flush()
+            file.append(row)
 
 
 if __name__ == "__main__":
