@@ -127,3 +127,10 @@ def test_the_largest_batch_is_consistent_with_fits(memory_model) -> None:
         chance = memory_model.probability_below(table, 4.0)
         assert chance[0] >= level > chance[1]
         assert table["resident"].iloc[0] <= 4.0 * GIB
+
+
+def test_a_context_that_loads_all_kernels_takes_more_than_that_of_newer_versions():
+    job = TrainingJob(torch.nn.Linear(8, 8), (8,), batch_size=8, device="A100", framework_version="2.6")
+    new, old = CostModel.load().predict([job, replace(job, framework_version="1.12")])["memory_gib"]
+    assert 0.5 < new < 1.0  # of next to no tensors
+    assert 0.7 < old - new < 1.2

@@ -11,6 +11,7 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.cost.graph import Operator, OpGraph
 from gpudemand.cost.graph_features import autocast_bytes
+from gpudemand.cost.host import LAUNCHES, TENSOR_LAUNCHES
 from gpudemand.cost.operators import Kernel
 from gpudemand.cost.roofline import LOWER_BOUND, parallel_terms, step_terms
 
@@ -204,3 +205,41 @@ def test_wide_depthwise_filters_are_bound_by_operations_below_the_peak() -> None
     expected = [3 / 0.12, 3 * (1 / 0.12 + (1 + 0.5 * (1 / 0.12 - 1))) / 2]
     assert ratio["work:conv_depthwise:flops"].tolist() == pytest.approx(expected, rel=0.02)
     assert ratio[LOWER_BOUND].max() == pytest.approx(3, 0.02)  # at the peak, whatever the width
+
+
+def eager(**columns: object) -> pd.DataFrame:
+    about = {"framework": "torch", "execution": "eager", "device": "cuda"}
+    return jobs(**{name: value for name, value in columns.items() if name not in about}).assign(
+        **{**about, **{name: value for name, value in columns.items() if name in about}}
+    )
+
+
+def test_the_host_launches_the_kernels_of_eager_steps_on_gpus_and_updates_each_tensor() -> None:
+    graph = replace(chain(conv(), plain("Relu")), n_tensors=2)
+    both = step_terms(eager(mode=["train", "infer"]), [graph] * 2)[LAUNCHES]
+    assert both[1] == 2
+    without = step_terms(eager(), [replace(graph, n_tensors=0)])[LAUNCHES][0]
+    assert without > 2
+    assert both[0] == pytest.approx(without + 2 * TENSOR_LAUNCHES)
+    for other in ({"execution": "compiled"}, {"framework": "keras"}, {"device": "cpu"}):
+        assert step_terms(eager(**other), [graph])[LAUNCHES][0] == 0
+
+
+def test_all_time_steps_of_a_recurrent_layer_are_launched_at_once_on_gpus() -> None:
+    steps, weight_bytes = 100, 4e6
+    layer = Operator(
+        "LSTM", "", "l", "lstm", (1, 100, 512), steps * weight_bytes / 2, 10**6, weight_bytes, 400.0, 400.0, 0.0
+    )
+    graph = chain(layer)
+    on_gpu, on_cpu = (step_terms(eager(mode="infer", device=name), [graph]) for name in ("cuda", "cpu"))
+    assert on_gpu[LAUNCHES][0] == pytest.approx(1)
+    launched = [name for name in on_gpu if name.endswith(":launch")]
+    assert on_cpu[launched].sum(axis=1)[0] == pytest.approx(steps * on_gpu[launched].sum(axis=1)[0])
+
+
+@pytest.mark.parametrize(
+    ("device", "execution", "passes"), [("cuda", "eager", 6), ("cuda", "compiled", 7 / 3), ("cpu", "eager", 7 / 3)]
+)
+def test_adam_in_eager_steps_on_gpus_passes_over_the_parameters_for_each_operation(device, execution, passes) -> None:
+    terms = step_terms(eager(optimizer_states=[0.0, 2.0], device=device, execution=execution), [chain(conv())] * 2)
+    assert terms["work:update"][1] == pytest.approx(passes * terms["work:update"][0])

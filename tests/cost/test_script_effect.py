@@ -60,6 +60,15 @@ def test_a_project_counts_once_however_many_rows_it_has():
     assert few == pytest.approx(many)
 
 
+def test_what_a_script_takes_whatever_the_network_is_told_apart_from_its_ratio():
+    rng = np.random.default_rng(0)
+    bare, projects = np.geomspace(1e-3, 1.0, 60), np.arange(60) % 12
+    effect = ScriptEffect.fit(1.2 * (bare + 2e-3) * np.exp(0.02 * rng.normal(size=60)), bare, projects)
+    assert effect.start_s == pytest.approx(2e-3, rel=0.2)
+    assert effect.ratio == pytest.approx(1.2, rel=0.02)
+    assert effect.apply(np.array([[1e-3]]), [])[0, 0] == pytest.approx(1.2 * 3e-3, rel=0.1)
+
+
 def test_few_projects_and_bad_files_are_refused(tmp_path):
     with pytest.raises(InputError, match="three projects or more; got 2"):
         ScriptEffect.fit([1.1, 1.2], [1.0, 1.0], ["a", "b"])
