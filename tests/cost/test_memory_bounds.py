@@ -129,6 +129,7 @@ def test_the_largest_batch_is_consistent_with_fits(memory_model) -> None:
         assert table["resident"].iloc[0] <= 4.0 * GIB
 
 
+@pytest.mark.filterwarnings("ignore::gpudemand.cost.step_time_model.FarFromTrainingWarning")
 def test_a_context_that_loads_all_kernels_takes_more_than_that_of_newer_versions():
     job = TrainingJob(torch.nn.Linear(8, 8), (8,), batch_size=8, device="A100", framework_version="2.6")
     new, old = CostModel.load().predict([job, replace(job, framework_version="1.12")])["memory_gib"]
