@@ -94,7 +94,9 @@ def memory_inputs(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
         interpolated_features(graphs[graph], rows["batch"], setting).set_axis(rows.index)
         for (graph, setting), rows in runs.groupby(["graph", "setting"], sort=False)
     ]
-    keys = [(graph, job.optimizer, job.device) for graph, job in zip(positions, jobs, strict=True)]
+    keys = [
+        (graph, job.optimizer, job.device, job.framework_version) for graph, job in zip(positions, jobs, strict=True)
+    ]
     covariates = {key: memory_covariates(job) for key, job in dict(zip(keys, jobs, strict=True)).items()}
     return pd.concat([pd.concat(parts).sort_index(), pd.DataFrame([covariates[key] for key in keys])], axis=1)
 
