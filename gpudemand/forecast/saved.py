@@ -87,8 +87,7 @@ def load_forecaster(path: str | os.PathLike[str]) -> Any:
 
 def _described(value: Any) -> Any:
     """A parameter as JSON."""
-    own = type(value).__module__.startswith("gpudemand.") and not isinstance(value, ExternalForecaster)
-    if isinstance(value, BaseEstimator) and own:
+    if isinstance(value, BaseEstimator) and type(value) is _class(type(value).__name__) is not ExternalForecaster:
         parameters = value.get_params(deep=False)
         return {"class": type(value).__name__, "parameters": {k: _described(v) for k, v in parameters.items()}}
     if isinstance(value, (list, tuple)):
@@ -105,9 +104,15 @@ def _made(value: Any) -> Any:
     for kind in (list, tuple):
         if kind.__name__ in value:
             return kind(_made(item) for item in value[kind.__name__])
-    made = getattr(import_module("gpudemand"), str(value.get("class")), None)
-    if not (isinstance(made, type) and issubclass(made, BaseEstimator)):
-        raise InputError(
-            f"this version has no forecaster {shorten(str(value.get('class')))!r}; load it with the one that saved it."
-        )
+    name = str(value.get("class"))
+    made = _class(name)
+    if made is None:
+        raise InputError(f"this version has no forecaster {shorten(name)!r}; load it with the one that saved it.")
     return made(**{name: _made(item) for name, item in value["parameters"].items()})
+
+
+def _class(name: str) -> type[BaseEstimator] | None:
+    """Forecaster, or transformer or segmenter of users, that the package names."""
+    modules = map(import_module, ("gpudemand.forecast", "gpudemand.segments"))
+    found = next((getattr(module, name) for module in modules if hasattr(module, name)), None)
+    return found if isinstance(found, type) and issubclass(found, BaseEstimator) else None

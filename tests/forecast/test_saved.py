@@ -11,10 +11,12 @@ from gpudemand._validation import InputError
 from gpudemand.forecast import (
     ETS,
     CombinedForecaster,
+    DecayedMeanRegression,
     ExternalForecaster,
     Naive,
     SeasonalMedian,
     TemporalFactorization,
+    WeekProfile,
     load_forecaster,
     save_forecaster,
 )
@@ -23,7 +25,8 @@ from .canaries import frame
 
 MODELS = [
     CombinedForecaster(),
-    CombinedForecaster([Naive(), SeasonalMedian(7, 4)], max_origins=9),
+    CombinedForecaster([Naive(), SeasonalMedian(7, 4), WeekProfile()], max_origins=9),
+    DecayedMeanRegression(),
     ETS(),
     TemporalFactorization(n_factors=1, lags=(1, 7)),
 ]
