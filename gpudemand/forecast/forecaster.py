@@ -459,6 +459,8 @@ class ExternalForecaster(Forecaster):
 
     def _fit_panel(self, panel: Panel) -> None:
         if protocol(self.model) is None:
+            if isinstance(self.model, type):
+                raise InputError(f"{self.model.__name__} is a class; pass {self.model.__name__}(...).")
             raise InputError(
                 f"{type(self.model).__name__} is no forecaster: it has neither statsforecast's fit(df) and predict(h) "
                 "nor sktime's fit(y, fh) and predict(fh)."
@@ -515,12 +517,15 @@ def protocol(model: Any) -> str | None:
 
     ``"forecast"`` is that of statsmodels, whose models are made of their data.
     """
-    if isinstance(model, type) or not hasattr(model, "fit"):
+    if not hasattr(model, "fit"):
         return "forecast" if callable(model) else None
-    if not callable(getattr(model, "fit", None)) or not callable(getattr(model, "predict", None)):
-        return None
-    names = inspect.signature(model.predict).parameters
-    found = next((name for name in ("fh", "h") if name in names), None)
+    found = None
+    if callable(model.fit) and callable(getattr(model, "predict", None)):
+        names = inspect.signature(model.predict).parameters
+        found = next((name for name in ("fh", "h") if name in names), None)
+    if isinstance(model, type):
+        # The class of a forecaster is none; that of a model of statsmodels is.
+        return "forecast" if found is None else None
     return "y" if found == "h" and "y" in inspect.signature(model.fit).parameters else found
 
 

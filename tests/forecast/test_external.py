@@ -150,6 +150,12 @@ def test_a_model_of_statsforecast_by_itself():
         gd.ExternalForecaster(OneModel(), regressors=pd.DataFrame({"ds": AHEAD, "x": 1.0})).fit(USAGE)
 
 
+@pytest.mark.parametrize("kind", [OneModel, gd.SeasonalNaive])
+def test_a_class_in_place_of_a_model_is_refused(kind):
+    with pytest.raises(InputError, match=rf"pass {kind.__name__}\(\.\.\.\)"):
+        gd.cross_validation(kind, USAGE, h=2)
+
+
 @pytest.mark.filterwarnings("ignore:Optimization failed to converge")
 def test_models_of_statsmodels_are_members():
     api = pytest.importorskip("statsmodels.tsa.api")
