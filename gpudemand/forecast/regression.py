@@ -304,12 +304,14 @@ class DecayedMeanRegression(Forecaster):
         known = ~np.isnan(y)
         total = np.cumsum(np.where(known, y, 0.0), axis=1)
         count = np.cumsum(known, axis=1)
+        earlier = [np.arange(origin - h, 0, -max(h // _PER_HORIZON, 1))[:_MOST_MEANS] for origin in origins]
+        # A mean depends on nothing later, so that one pass serves all origins.
+        needed = np.unique(np.concatenate([origins, *earlier]))
+        means = self._decayed_means(y, needed)
         out = np.empty((len(y), origins.size, h))
-        for place, origin in enumerate(origins):
-            earlier = np.arange(origin - h, 0, -max(h // _PER_HORIZON, 1))[:_MOST_MEANS]
-            means = self._decayed_means(y[:, :origin], np.append(earlier, origin))
-            weights = _mean_weights(means[:, :-1], total, count, earlier, h)
-            out[:, place] = (means[:, -1] @ weights)[:, None]
+        for place, (origin, past) in enumerate(zip(origins, earlier, strict=True)):
+            weights = _mean_weights(means[:, needed.searchsorted(past)], total, count, past, h)
+            out[:, place] = (means[:, needed.searchsorted(origin)] @ weights)[:, None]
         return out
 
     def _decayed_means(self, y: FloatArray, origins: IntArray) -> FloatArray:
