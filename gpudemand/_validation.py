@@ -208,15 +208,15 @@ def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
     return frame
 
 
-#: Whole numbers that are no counts of bins: least one, unit or format, and what they are.
+#: Numbers that are no counts of bins: the least, and what pd.to_datetime must be told of them.
 _NUMBERED_TIMES = (
-    (10**17, {"unit": "ns"}),
-    (10**14, {"unit": "us"}),
-    (10**11, {"unit": "ms"}),
-    (10**9, {"unit": "s"}),
-    (19_000_101, {"format": "%Y%m%d"}),
-    (190_001, {"format": "%Y%m"}),
-    (1_900, {"format": "%Y"}),
+    (10**17, "unit='ns'"),
+    (10**14, "unit='us'"),
+    (10**11, "unit='ms'"),
+    (10**9, "unit='s'"),
+    (19_000_101, "format='%Y%m%d'"),
+    (190_001, "format='%Y%m'"),
+    (1_900, "format='%Y'"),
 )
 
 
@@ -231,13 +231,12 @@ def _how_to_convert(ds: pd.Series) -> str:
     if pd.api.types.is_timedelta64_dtype(ds):
         return "it holds durations: add them to a first time, pd.Timestamp('2026-01-01') + usage['ds']"
     if pd.api.types.is_numeric_dtype(ds):
-        known = next((call for least, call in _NUMBERED_TIMES if len(ds) and ds.min() >= least), None)
+        known = next((told for least, told in _NUMBERED_TIMES if ds.min() >= least), None)
         if known is None:
             numbers = "pd.to_timedelta(usage['ds'], unit='D')"
             return f"it holds numbers of bins: pd.Timestamp('2026-01-01') + {numbers}, with your first time and unit"
-        text = ".astype(int).astype(str)" if "format" in known else ""
-        keyword, value = next(iter(known.items()))
-        return f"it holds numbers: pd.to_datetime(usage['ds']{text}, {keyword}={value!r})"
+        text = ".astype(int).astype(str)" if known.startswith("format") else ""
+        return f"it holds numbers: pd.to_datetime(usage['ds']{text}, {known})"
     zones = {getattr(value, "tzinfo", None) is None for value in ds.dropna() if hasattr(value, "hour")}
     if len(zones) > 1:
         cure = "pd.to_datetime(usage['ds'].astype(str), utc=True, format='mixed')"

@@ -64,8 +64,8 @@ class Panel:
             For irregular timestamps, values missing inside a series, a series without any, or values beyond 1e100.
         """
         frame = check_usage(usage, allow_missing=allow_missing)
-        _check_values(frame)
         wide = frame.pivot(index="unique_id", columns="ds", values="y")
+        _check_values(wide)
         offset = parse_freq(freq) if freq is not None else _with_days_off(infer_freq(wide.columns), wide.columns)
         times = pd.date_range(wide.columns[0], wide.columns[-1], freq=offset)
         stray = wide.columns.difference(times)
@@ -200,19 +200,21 @@ def infer_freq(times: pd.DatetimeIndex) -> pd.offsets.BaseOffset:
 _LARGEST = 1e100
 
 
-def _check_values(frame: pd.DataFrame) -> None:
-    size = frame["y"].abs()
-    if size.max() > _LARGEST:
-        row = frame.loc[size.idxmax()]
+def _check_values(wide: pd.DataFrame) -> None:
+    values = wide.to_numpy(dtype=float)
+    beyond = np.abs(values) > _LARGEST
+    if beyond.any():
+        row, column = np.argwhere(beyond)[0]
         raise InputError(
-            f"usage['y'] is {row['y']:g} at unique_id={shorten(str(row['unique_id']))!r}, ds={row['ds']}, beyond what "
-            "can be computed with; repair it, or write NaN where the value is not known."
+            f"usage['y'] is {values[row, column]:g} at unique_id={shorten(str(wide.index[row]))!r}, "
+            f"ds={wide.columns[column]}, beyond what can be computed with; repair it, or write NaN where the value is "
+            "not known."
         )
-    known = frame["y"].notna().groupby(frame["unique_id"]).any()
-    if not known.all():
-        name, cure = known.idxmin(), "usage[usage['y'].notna().groupby(usage['unique_id']).transform('any')]"
+    empty = np.isnan(values).all(axis=1)
+    if empty.any():
+        name, cure = wide.index[empty][0], "usage[usage['y'].notna().groupby(usage['unique_id']).transform('any')]"
         raise InputError(
-            f"{int((~known).sum())} series have no value at all, the first {shorten(str(name))!r}; write 0 where "
+            f"{int(empty.sum())} series have no value at all, the first {shorten(str(name))!r}; write 0 where "
             f"nothing was used, or leave them out: {cure}."
         )
 
@@ -233,9 +235,12 @@ _CURE = "usage = gd.to_long(gd.to_wide(usage, fill_value=0))"
 def warn_unlikely(usage: object, panel: Panel) -> None:
     """Warn of what is likely missing or wrong in a table of usage, of which the panel was made."""
     table = as_pandas(usage, "usage")
-    for sentence in (_unused(table), *_without_rows(table, panel), _outlier(panel)):
+    known = ~np.isnan(panel.values)
+    rows = _with_rows(table, panel, known)
+    sentences = _unused(table), _ended(panel, known, rows), _holes(panel, known, rows), _never(panel, rows)
+    for sentence in (*sentences, _outlier(panel)):
         if sentence is not None:
-            warnings.warn(sentence, UnlikelyUsageWarning, stacklevel=4)
+            warnings.warn(sentence, UnlikelyUsageWarning, stacklevel=3)
 
 
 def _unused(table: pd.DataFrame) -> str | None:
@@ -248,43 +253,63 @@ def _unused(table: pd.DataFrame) -> str | None:
     )
 
 
-def _without_rows(table: pd.DataFrame, panel: Panel) -> Iterator[str]:
-    """Sentences about series that end early, bins without a row, and bins that no series has."""
-    n_times, known = len(panel.times), ~np.isnan(panel.values)
-    rows = known.copy()
-    times = pd.DatetimeIndex(table["ds"].astype(object).infer_objects() if table["ds"].dtype == object else table["ds"])
-    rows[panel.ids.get_indexer(pd.Index(table["unique_id"])), panel.times.get_indexer(times)] = True
-    never = ~rows.any(axis=0)
+def _with_rows(table: pd.DataFrame, panel: Panel, known: BoolArray) -> BoolArray:
+    """Bins of each series that the table has a row of, be its value known or not."""
+    rows, unknown = known.copy(), table[table["y"].isna()]
+    times = pd.DatetimeIndex(unknown["ds"].infer_objects())
+    rows[panel.ids.get_indexer(pd.Index(unknown["unique_id"])), panel.times.get_indexer(times)] = True
+    return rows
+
+
+def _ended(panel: Panel, known: BoolArray, rows: BoolArray) -> str | None:
+    n_times = len(panel.times)
     end, last = n_times - rows[:, ::-1].argmax(axis=1), n_times - known[:, ::-1].argmax(axis=1)
     # What is written as not known is, for up to a season.
     early = (end < n_times) | (last < n_times - season_length(panel.freq))
     early &= last < last.max()
-    if early.any():
-        row = int(early.argmax())
-        yield (
-            f"{int(early.sum())} of {len(early)} series end before {panel.times[-1]}, the first "
-            f"{shorten(str(panel.ids[row]))!r} at {panel.times[last[row] - 1]}, and are forecast as if only their "
-            f"record had stopped. If they used nothing since, say so: {_CURE}."
-        )
-    place = np.arange(n_times)
-    holes = ~rows & (place > known.argmax(axis=1)[:, None]) & (place < last[:, None]) & ~never
-    if holes.any():
-        row, column = np.argwhere(holes)[0]
-        yield (
-            f"{int(holes.sum())} bins inside series have no row, the first at {shorten(str(panel.ids[row]))!r}, "
-            f"{panel.times[column]}; they are filled from the season before. If nothing was used then, say so: {_CURE}."
-        )
+    if not early.any():
+        return None
+    row = int(early.argmax())
+    return (
+        f"{int(early.sum())} of {len(early)} series end before {panel.times[-1]}, the first "
+        f"{shorten(str(panel.ids[row]))!r} at {panel.times[last[row] - 1]}, and are forecast as if only their "
+        f"record had stopped. If they used nothing since, say so: {_CURE}."
+    )
+
+
+def _holes(panel: Panel, known: BoolArray, rows: BoolArray) -> str | None:
+    """Sentence about bins that a series lacks between its first and its last value, and another has."""
+    if rows.all():
+        return None
+    place = np.arange(len(panel.times))
+    first, last = known.argmax(axis=1), len(place) - known[:, ::-1].argmax(axis=1)
+    inside = (place > first[:, None]) & (place < last[:, None])
+    holes = inside & ~rows & rows.any(axis=0)
+    if not holes.any():
+        return None
+    row, column = np.argwhere(holes)[0]
+    return (
+        f"{int(holes.sum())} bins inside series have no row, the first at {shorten(str(panel.ids[row]))!r}, "
+        f"{panel.times[column]}; they are filled from the season before. If nothing was used then, say so: {_CURE}."
+    )
+
+
+def _never(panel: Panel, rows: BoolArray) -> str | None:
+    """Sentence about bins that no series has."""
+    never = ~rows.any(axis=0)
+    if not never.any():
+        return None
+    first = panel.times[never.argmax()]
     if never.mean() > _NEVER_RECORDED:
-        yield (
-            f"{never.mean():.0%} of the bins have no row in any series, the first at {panel.times[never.argmax()]}, "
+        return (
+            f"{never.mean():.0%} of the bins have no row in any series, the first at {first}, "
             "but are forecast like all others. Drop these times from the forecast, or number the bins that are "
             "recorded without gaps and give their number in a day as season_length."
         )
-    elif never.any():
-        yield (
-            f"{int(never.sum())} bins have no row in any series, the first at {panel.times[never.argmax()]}; they are "
-            "filled from the season before. If nothing was used then, write zeros."
-        )
+    return (
+        f"{int(never.sum())} bins have no row in any series, the first at {first}; they are "
+        "filled from the season before. If nothing was used then, write zeros."
+    )
 
 
 def _outlier(panel: Panel) -> str | None:

@@ -155,11 +155,12 @@ def test_numbers_that_were_converted_without_their_unit_are_refused(numbers):
 
 def test_columns_that_are_not_used_are_named():
     usage = USAGE.assign(price=1.0, holiday=False)
-    with pytest.warns(UnlikelyUsageWarning, match="^The columns price, holiday of usage are not used"):
+    with pytest.warns(UnlikelyUsageWarning, match="^The columns price, holiday of usage are not used") as warned:
         SeasonalNaive().fit(usage)
+    assert warned[0].filename == __file__
     with pytest.warns(UnlikelyUsageWarning, match="price") as warned:
         cross_validation([SeasonalNaive(), ETS()], usage, h=7, n_windows=3)
-    assert len(warned) == 1
+    assert [warning.filename for warning in warned] == [__file__]
 
 
 def test_a_value_beyond_all_others_is_named_and_one_beyond_computing_refused():
