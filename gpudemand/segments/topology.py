@@ -410,12 +410,12 @@ _REACH, _FLAT_VIEW = 4.0, 1e-9
 @compiled
 def smoothed(series: FloatArray, width: float) -> FloatArray:
     """Return the series smoothed by a Gaussian kernel, whose weights outside the series fall to the values inside."""
-    reach = int(_REACH * width + 0.5)
+    reach = int(min(_REACH * width + 0.5, series.size - 1.0))
     if reach == 0:
         return series.copy()
     kernel = np.exp(-0.5 * (np.arange(reach + 1) / width) ** 2)
     out, total = np.zeros(series.size), np.zeros(series.size)
-    for lag in range(min(reach + 1, series.size)):
+    for lag in range(reach + 1):
         stop = series.size - lag
         out[:stop] += kernel[lag] * series[lag:]
         total[:stop] += kernel[lag]
@@ -436,15 +436,10 @@ def standardised(series: FloatArray, least: float) -> FloatArray:
 @compiled
 def interpolated(row: FloatArray) -> FloatArray:
     """Return the values of a row from the first to the last that is recorded, and missing ones on lines between."""
-    out, first, last = np.zeros(row.size), -1, -1
-    for i in range(row.size):
-        if math.isnan(row[i]):
-            continue
-        out[i] = row[i]
-        for missing in range(last + 1, i if last >= 0 else 0):
-            out[missing] = out[last] + (out[i] - out[last]) * (missing - last) / (i - last)
-        first, last = (i if first < 0 else first), i
-    return out[max(first, 0) : max(last, 0) + 1]
+    known = np.flatnonzero(~np.isnan(row))
+    if known.size == 0:
+        return np.zeros(1)
+    return np.interp(np.arange(known[0], known[-1] + 1), known, row[known])
 
 
 @compiled
@@ -462,10 +457,10 @@ def curve_rows(values: FloatArray, widths: FloatArray, length: float, out: Float
             for order in _DIFFERENCES:
                 view = view[1:] - view[:-1] if order > 0 and view.size > 1 else view
                 side = standardised(view, _FLAT_VIEW)
+                turns = turning_places(side)
                 for _ in range(2):
-                    n_pairs = pair(side, turning_places(side), births, deaths)
                     counts[:] = 0.0
-                    for i in range(n_pairs):
+                    for i in range(pair(side, turns, births, deaths)):
                         counts += side[deaths[i]] - side[births[i]] > LIFETIMES
                     out[row, column : column + n] = np.log1p(counts * (length / series.size))
                     column += n

@@ -86,3 +86,8 @@ def test_ripples_are_told_apart_without_times():
 def test_smoothings_out_of_range_are_refused(smoothings):
     with pytest.raises(InputError, match="smoothings"):
         gs.PersistenceCurves(smoothings).fit(NOISE)
+
+
+@pytest.mark.parametrize("width", [1e9, 1e300])
+def test_a_smoothing_wider_than_memory_leaves_the_mean(width):
+    assert (curves(NOISE, smoothings=[width]) == 0).all(axis=None)
