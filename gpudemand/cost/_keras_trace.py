@@ -527,5 +527,4 @@ def _raise_input_error(model: Any, specs: Sequence[InputSpec], error: Exception)
     # Keras wraps the original message, in bold, in the description of the call.
     bold = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.DOTALL)
     reason = first_line(error, bold.group(1) if bold else None)
-    others = isinstance(error, (TypeError, KeyError, IndexError, AttributeError))
-    raise call_error(f"the call of {model.name}", specs, place, reason, takes_others=others) from error
+    raise call_error(f"the call of {model.name}", specs, place, reason, error) from error

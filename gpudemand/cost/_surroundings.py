@@ -12,7 +12,7 @@ import gc
 import sys
 import sysconfig
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -93,40 +93,41 @@ def _is_library(root: str) -> bool:
 def _undo(found: Any) -> Callable[[], None] | None:
     """What restores an object, or None if it holds nothing that changes."""
     if isinstance(found, dict):
-        return functools.partial(_restore_dict, found, dict(found))
+        return _undo_dict(found)
     if isinstance(found, (list, deque)):
-        return functools.partial(_restore_list, found, list(found))
+        return functools.partial(_restore_items, found, found.extend, list(found))
     if isinstance(found, set):
-        return functools.partial(_restore_set, found, set(found))
+        return functools.partial(_restore_items, found, found.update, list(found))
     if isinstance(found, CellType):
         return functools.partial(_restore_cell, found, _content(found))
     if isinstance(found, type):
-        return functools.partial(_restore_class, found, dict(vars(found)))
+        put, remove = functools.partial(setattr, found), functools.partial(delattr, found)
+        return functools.partial(_restore_names, vars(found), put, remove, dict(vars(found)))
     if hasattr(found, "cache_clear") and hasattr(found, "cache_info"):
         return functools.partial(_restore_cache, found, found.cache_info().misses)
     if _is_tensor(found):
         return _undo_tensor(found)
-    return functools.partial(_restore_dict, vars(found), dict(vars(found))) if hasattr(found, "__dict__") else None
+    return _undo_dict(vars(found)) if hasattr(found, "__dict__") else None
 
 
-def _restore_dict(found: dict[Any, Any], before: dict[Any, Any]) -> None:
-    for key in [key for key in found if key not in before]:
-        del found[key]
-    for key, value in before.items():
-        if found.get(key, _MISSING) is not value:
-            found[key] = value
+def _undo_dict(found: dict[Any, Any]) -> Callable[[], None]:
+    return functools.partial(_restore_names, found, found.__setitem__, found.__delitem__, dict(found))
 
 
-def _restore_list(found: Any, before: list[Any]) -> None:
-    if len(found) != len(before) or any(one is not other for one, other in zip(found, before, strict=True)):
+def _restore_names(
+    found: Mapping[Any, Any], put: Callable[..., None], remove: Callable[..., None], before: dict[Any, Any]
+) -> None:
+    for name in [name for name in found if name not in before]:
+        remove(name)
+    for name, value in before.items():
+        if found.get(name, _MISSING) is not value:
+            put(name, value)
+
+
+def _restore_items(found: Any, fill: Callable[..., None], before: list[Any]) -> None:
+    if list(map(id, found)) != list(map(id, before)):
         found.clear()
-        found.extend(before)
-
-
-def _restore_set(found: set[Any], before: set[Any]) -> None:
-    if set(map(id, found)) != set(map(id, before)):
-        found.clear()
-        found.update(before)
+        fill(before)
 
 
 def _content(cell: CellType) -> Any:
@@ -143,14 +144,6 @@ def _restore_cell(cell: CellType, before: Any) -> None:
         cell.cell_contents = before
 
 
-def _restore_class(found: type, before: dict[str, Any]) -> None:
-    for name in [name for name in vars(found) if name not in before]:
-        delattr(found, name)
-    for name, value in before.items():
-        if vars(found).get(name, _MISSING) is not value:
-            setattr(found, name, value)
-
-
 def _restore_cache(function: Any, misses: int) -> None:
     if function.cache_info().misses != misses:
         function.cache_clear()
@@ -160,9 +153,17 @@ def _undo_tensor(tensor: Any) -> Callable[[], None] | None:
     """What restores a small tensor that is written in place, such as a counter."""
     if tensor.is_meta or str(tensor.layout) != "torch.strided" or tensor.numel() > _MOST_ELEMENTS:
         return None
-    return functools.partial(_restore_tensor, tensor, tensor._version, tensor.detach().clone())
+    return functools.partial(_restore_tensor, tensor, _version(tensor), tensor.detach().clone())
 
 
-def _restore_tensor(tensor: Any, version: int, before: Any) -> None:
-    if tensor._version != version:
-        tensor.detach().copy_(before)
+def _version(tensor: Any) -> int | None:
+    """How often a tensor was written; not known of one that was made in `torch.inference_mode`."""
+    return None if tensor.is_inference() else tensor._version
+
+
+def _restore_tensor(tensor: Any, version: int | None, before: Any) -> None:
+    import torch
+
+    if version is None or tensor._version != version:
+        with torch.inference_mode(version is None):
+            tensor.detach().copy_(before)

@@ -62,6 +62,11 @@ def _whole(tensor: Any) -> Any:
 
 def results_in(value: Any) -> Iterator[Any]:
     """Yield the tensors of what a module returns: in containers and fields of objects, and those of an iterator."""
+    return _reached(value, _contents)
+
+
+def _reached(value: Any, contents: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
+    """Yield the tensors in an object, given what an object holds, which may hold itself again."""
     import torch
 
     waiting, seen = [value], dict[int, Any]()
@@ -72,12 +77,23 @@ def results_in(value: Any) -> Iterator[Any]:
         seen[id(one)] = one
         if isinstance(one, torch.Tensor):
             yield one
-        elif isinstance(one, Mapping):
-            waiting += one.values()
-        elif isinstance(one, Iterable) and not hasattr(one, "parameters"):
-            waiting += one
-        waiting += vars(one).values() if hasattr(one, "__dict__") and not isinstance(one, torch.Tensor) else ()
-        waiting += (getattr(one, name, None) for name in getattr(one, "__slots__", ()) if isinstance(name, str))
+        else:
+            waiting += contents(one)
+
+
+def _contents(one: Any) -> list[Any]:
+    found = [getattr(one, name, None) for name in getattr(one, "__slots__", ()) if isinstance(name, str)]
+    found += vars(one).values() if hasattr(one, "__dict__") else ()
+    if isinstance(one, Mapping):
+        found += one.values()
+    elif isinstance(one, Iterable) and not hasattr(one, "parameters"):
+        found += one
+    return found
+
+
+def _items(one: Any) -> Iterable[Any]:
+    """What a list, tuple or dict holds; other objects may be of another network, or iterators, which this would use."""
+    return one.values() if isinstance(one, dict) else one if isinstance(one, (list, tuple)) else ()
 
 
 def state_bytes(module: Any) -> float:
@@ -88,7 +104,7 @@ def state_bytes(module: Any) -> float:
     # The statistics of normalisations are a few numbers a channel, which what was measured has in its constant.
     plain = [part for part in parts if not isinstance(part, torch.nn.modules.batchnorm._NormBase)]
     kept = [value for part in plain for value in (*vars(part).values(), *_packed(part))]
-    sizes = {storage_key(tensor): storage_bytes(tensor) for tensor in tensors_in(kept)}
+    sizes = {storage_key(tensor): storage_bytes(tensor) for tensor in _reached(kept, _items)}
     for parameter in module.parameters():
         sizes.pop(storage_key(parameter), None)
     return float(sum(sizes.values()))
@@ -290,7 +306,9 @@ class KernelRecorder:
             (shape, stride, dtype), launch = self._known[key]
             result = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
         else:
-            result = func(*args, **kwargs)
+            # Below an operator are PyTorch's own functions of shapes, which are no calls of the network.
+            with torch._C.DisableTorchFunction():
+                result = func(*args, **kwargs)
             launch = self._launch(func, args, kwargs, result)
             if key and type(result) is torch.Tensor and result.is_meta:  # no fake one, which has a device besides
                 self._known[key] = (result.shape, result.stride(), result.dtype), launch

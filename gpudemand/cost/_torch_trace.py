@@ -108,7 +108,7 @@ class Listener:
     def feed(self, tensor: Any, *, undeclared: int | None = None) -> None:
         """Declare an input; `undeclared` is its position if its type is not declared."""
         self._recorder.feed(calls.storage_key(tensor), batched=True)
-        self._alive.append(tensor)
+        self._results.append(tensor)
         if undeclared is not None:
             self._undeclared[calls.storage_key(tensor)] = undeclared
 
@@ -132,7 +132,6 @@ class Listener:
         for tensor in self._saved:
             if calls.storage_key(tensor) not in self._parameters:
                 self._recorder.save(calls.storage_key(tensor), calls.storage_bytes(tensor))
-        self._alive.append(self._saved)
         self._saved = []
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -225,7 +224,7 @@ class Listener:
         return self._recorder.is_live(calls.storage_key(tensor))
 
     def made(self) -> list[Any]:
-        """Weak references to the tensors without data that the pass made, which are let go."""
+        """Weak references to the inputs and other tensors without data that the pass made, which are let go."""
         import torch
 
         tensors = (tensor for tensor in calls.tensors_in(self._results) if id(tensor) not in self.given)
@@ -366,7 +365,7 @@ class KernelListener(Listener):
         steps = source.shape[1 if batch_first else 0] if source.dim() == 3 else source.shape[0]
         samples = source.numel() // source.shape[-1]
         matrices = [weight for weight in weights if weight.dim() == 2]
-        passes = (False, True) if self._kernels_of_gradient(source, weights) else (False,)
+        passes = (False, True) if calls.needs_gradient(source, *weights) else (False,)
         for matrix, is_state in zip(matrices, itertools.cycle((False, True)), strict=False):
             for backward in passes:
                 launches, rows = (steps, samples // steps) if is_state else (1, samples)
@@ -379,12 +378,6 @@ class KernelListener(Listener):
         """Attention as its one kernel, whatever function changes its scores."""
         _, *statistics = super()._flex_attention(query, key, value)
         return calls.fused_attention(query, key, value, enable_gqa=True), *statistics
-
-    @staticmethod
-    def _kernels_of_gradient(source: Any, weights: Sequence[Any]) -> bool:
-        import torch
-
-        return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (source, *weights))
 
     def _cast(self, value: Any, dtype: Any) -> Any:
         """Cast tensors, also in lists; doubles and integers stay as they are."""
@@ -716,9 +709,8 @@ class _Trace:
             ) from error
         if isinstance(error, (ValueNeededError, DataDependentOutputException, DynamicOutputShapeException)):
             raise value_error(f"the forward pass of {self._name()}", place, "torch.where") from error
-        others = isinstance(error, (TypeError, KeyError, IndexError, AttributeError))
         what, reason = f"the forward pass of {self._name()}", first_line(error)
-        raise call_error(what, self._specs, place, reason, takes_others=others) from error
+        raise call_error(what, self._specs, place, reason, error) from error
 
     def _traced(self) -> Traced:
         parameters = self._parameters()

@@ -254,8 +254,7 @@ _LARGEST = 4
 #: Largest batch that memory is predicted of.
 MOST_SAMPLES = 2**40
 #: Batch sizes at which memory is simulated for interpolation.
-_KNOTS = np.unique(np.outer([1.0, 1.5], 2.0 ** np.arange(1, math.log2(MOST_SAMPLES) + 1)).ravel())
-_KNOTS = np.concatenate([[1.0], _KNOTS])
+_KNOTS = np.unique([1.0, *np.outer([1.0, 1.5], 2.0 ** np.arange(1, math.log2(MOST_SAMPLES) + 1)).ravel()])
 #: Batch sizes of `memory_summary`.
 SUMMARY_BATCHES = (1, 4, 16, 64, 256)
 

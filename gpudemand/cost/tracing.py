@@ -285,10 +285,11 @@ def user_line(error: BaseException, tracer: str, *libraries: str) -> str:
     return ""
 
 
-def call_error(what: str, specs: Sequence[InputSpec], place: str, reason: str, *, takes_others: bool) -> InputError:
-    """Error of a call that fails on the traced inputs; `takes_others`: as it wants something else than tensors."""
+def call_error(what: str, specs: Sequence[InputSpec], place: str, reason: str, error: Exception) -> InputError:
+    """Error of a call that fails on the traced inputs by `error`, perhaps as it wants something else than tensors."""
     shapes = ", ".join(str(spec.shape) for spec in specs)
     check = "check input_shape (without the batch) and input_dtype ('int64' for tokens), and that the model runs"
+    takes_others = isinstance(error, (TypeError, KeyError, IndexError, AttributeError))
     advice = f"if it takes a list, a dict or flags, {WRAP}" if takes_others else check
     return InputError(f"{what} fails on input of shape {shapes}{place}: {reason}; {advice}.")
 

@@ -126,6 +126,19 @@ def test_what_a_network_keeps_elsewhere_is_as_before(make) -> None:
     assert torch.equal(after, net(x))
 
 
+def test_tensors_of_inference_are_as_before() -> None:
+    with torch.inference_mode():
+        counts = torch.zeros(3)
+
+    def function(y):
+        with torch.inference_mode():
+            counts.add_(1)
+        return y
+
+    OpGraph.from_torch(Calls(function), (4,))
+    assert not counts.any()
+
+
 def test_features_that_a_hook_captured_stay() -> None:
     seen: dict[str, Any] = {}
     log: list[Any] = []
@@ -141,12 +154,15 @@ def test_features_that_a_hook_captured_stay() -> None:
 def test_what_a_trace_cannot_remove_is_refused() -> None:
     kept = threading.local()
 
-    def function(y):
-        kept.__dict__["y"] = y
-        return y
+    class Input(Calls):
+        def forward(self, x):
+            kept.__dict__["x"] = x
+            return self.fc(x)
 
-    with pytest.raises(InputError, match="keeps tensors outside of the module"):
-        OpGraph.from_torch(Calls(function), (4,))
+    for net in (Calls(lambda y: kept.__dict__.setdefault("y", y)), Input(None)):
+        with pytest.raises(InputError, match="keeps tensors outside of the module"):
+            OpGraph.from_torch(net, (4,))
+        kept.__dict__.clear()
 
 
 @pytest.mark.parametrize(
@@ -302,17 +318,12 @@ def test_a_batch_that_is_not_the_first_axis_is_said(layer) -> None:
 
 
 def test_kernels_that_cannot_be_recorded_are_said() -> None:
-    class Broken(torch.autograd.Function):
-        @staticmethod
-        def forward(context, x):
-            return x * 2
-
-        @staticmethod
-        def backward(context, gradient):
-            return gradient.new_zeros(int(gradient.sum()))
+    def broken(y):
+        y.register_hook(lambda gradient: gradient.new_zeros(int(gradient.sum())))
+        return y * 2
 
     with pytest.warns(IncompleteTraceWarning, match="could not be recorded"):
-        assert OpGraph.from_torch(Calls(Broken.apply), (4,)).kernels is None
+        assert OpGraph.from_torch(Calls(broken), (4,)).kernels is None
 
 
 def test_what_the_state_holds_is_resident() -> None:
@@ -323,6 +334,8 @@ def test_what_the_state_holds_is_resident() -> None:
             self.register_buffer("bank", torch.empty(2**22, 64, device="meta"), persistent=False)
             self.packed = [torch.empty(2**20, dtype=torch.int8, device="meta")]
             self.again = self.bank[:1]
+            self.tree: dict[str, Any] = {"again": self.again}
+            self.tree["root"] = self.tree
 
         def forward(self, x):
             return self.fc(x) + self.bank[:1]
