@@ -285,7 +285,9 @@ class KernelRecorder:
                         parts = func.decompose(*args, **kwargs or {})
                     if parts is not NotImplemented:
                         return parts
-                return dispatch(func, args, kwargs or {})
+                # Below an operator are functions of shapes, which in the backward pass would count as the network's.
+                with torch._C.DisableTorchFunction():
+                    return dispatch(func, args, kwargs or {})
 
         return Mode()  # type: ignore[no-untyped-call]
 
@@ -306,9 +308,7 @@ class KernelRecorder:
             (shape, stride, dtype), launch = self._known[key]
             result = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
         else:
-            # Below an operator are PyTorch's own functions of shapes, which are no calls of the network.
-            with torch._C.DisableTorchFunction():
-                result = func(*args, **kwargs)
+            result = func(*args, **kwargs)
             launch = self._launch(func, args, kwargs, result)
             if key and type(result) is torch.Tensor and result.is_meta:  # no fake one, which has a device besides
                 self._known[key] = (result.shape, result.stride(), result.dtype), launch
