@@ -127,7 +127,7 @@ def usage(
     with steps(quiet=quiet) as begin:
         begin("Reading the log")
         # DuckDB queries a canonical Parquet file in place, whatever its size.
-        in_place = format == "canonical" and (log.suffix == ".parquet" or is_store(log))
+        in_place = format == "canonical" and (log.suffix == ".parquet" or is_store(log)) and not (gpu_share or columns)
         source = log if in_place else _read(log, format, tz, origin, no_limits, gpu_share, columns)
         begin("Computing usage")
         series = usage_series(source, by=by, freq=freq, value=value, until=until, tz=tz)

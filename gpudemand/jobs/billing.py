@@ -100,13 +100,9 @@ def _net(log: LogColumns, period: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """Quantities and costs of charges with their corrections, which are excluded as rows of their own."""
     quantity, cost = log.number("ConsumedQuantity"), log.number("EffectiveCost")
     correction = log.text("ChargeClass").eq("Correction").fillna(False).to_numpy(dtype=bool) | (quantity < 0).to_numpy()
-    names = ("ResourceId", "SkuId", "SubAccountId", "RegionId", "ConsumedUnit")
-    keys = [log.text(name).fillna("") for name in names[:-1]]
-    key = (
-        period.assign(**{str(place): text for place, text in enumerate(keys)})
-        .groupby([*period.columns, *map(str, range(len(keys)))], dropna=False)
-        .ngroup()
-    )
+    names = ("ResourceId", "SkuId", "SubAccountId", "RegionId")
+    of_charge = period.assign(**{name: log.text(name).fillna("") for name in names})
+    key = of_charge.groupby(list(of_charge.columns), dropna=False).ngroup()
     usable = log.usable()
     own = ~correction & usable & quantity.gt(0).to_numpy()
     applies = correction & usable & key.isin(set(key[own])).to_numpy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
@@ -20,7 +21,7 @@ from gpudemand.units import format_count, format_number_of, format_seconds
 DOUBTS, COMPLETE_FROM, COMPLETE_UNTIL = "doubts", "complete_from", "complete_until"
 
 _DAY_S = 86_400.0
-#: Fewer jobs tell nothing of the others.
+#: Fewer jobs tell nothing of the others, nor how large they are.
 _MIN_JOBS = 20
 #: Jobs that should be in a log before its first end, and after its end, of which none is; by chance this is so in one
 #: of 150 (e^-5) and, where what is held fades at the same time, of 7.
@@ -193,10 +194,8 @@ def _complete_until(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, list[str]]
 
 def _lag(lengths: FloatArray, gpus: FloatArray) -> float:
     """How long before the end of a log of ended jobs nearly all GPU time is in it, from jobs away from its end."""
-    for lag in np.quantile(lengths, np.linspace(0, 1, 201)):
-        if (gpus * np.maximum(lengths - lag, 0.0)).sum() <= _MAY_MISS * (gpus * lengths).sum():
-            return float(lag)
-    return float(lengths.max())
+    lags, may_miss = np.quantile(lengths, np.linspace(0, 1, 201)), _MAY_MISS * float((gpus * lengths).sum())
+    return float(lags[bisect_left(lags, -may_miss, key=lambda lag: -(gpus * np.maximum(lengths - lag, 0.0)).sum())])
 
 
 def _fades(held: pd.DataFrame, last: float, lag: float) -> bool:
@@ -282,8 +281,6 @@ def _suspended(jobs: pd.DataFrame) -> list[str]:
 _TIMES = {"submit": "submission", "start": "start", "end": "end"}
 #: Largest share of the jobs that is set apart: a clock may be wrong for days, a number is mistyped now and then.
 _FEW_TIMES, _FEW_GPUS = 0.05, 0.01
-#: Fewer jobs do not show how large others are.
-_MIN_JOBS = 20
 #: Users pause for months; clocks that are wrong, and typed years, are so by years.
 _LEAST_GAP = pd.Timedelta("365D")
 #: A digit too many.

@@ -262,11 +262,13 @@ def read_jobs(
         check_choice("kind", kind, KINDS)
     place = existing_path(path)
     if format == "canonical" and is_store(place):
+        _check_shares(gpu_share, format, place.name)
         return _read_store(place, kind)
     with as_file(place, limits or NO_LIMITS) as file:
         if format == "canonical" and columns is None:
             format = _format_of(file)  # noqa: A001
             spec = FORMATS[format]
+        _check_shares(gpu_share, format, place.name)
         log = _open(file, format, tz, origin, limits or NO_LIMITS, columns)
     log.shards_per_gpu, log.gpu_share = shards_per_gpu, dict(gpu_share or {})
     saved = saved_attrs(log.table.rows.schema, log.table.source)
@@ -354,6 +356,13 @@ def _open(path: Path, name: str, tz: object, origin: object, limits: Limits, col
         first = table.names[0]
         log.exclude(log.text(first) == first, "repeated header")
     return log
+
+
+def _check_shares(gpu_share: Mapping[str, float] | None, name: str, source: str) -> None:
+    """Refuse shares where they would not count."""
+    if gpu_share and FORMATS[name].read not in (slurm.sacct, schedulers.slurmdbd, scheduled):
+        problem = f"gpu_share= is for logs that name devices; {source!r} ({name}) has numbers of GPUs"
+        raise InputError(f"{problem}. Give it where the log of the scheduler is read, or leave it out.")
 
 
 def _looks(path: Path, name: str) -> str:

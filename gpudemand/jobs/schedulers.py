@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,7 @@ FIELDS = (
     "requested_time",
 )
 Record = dict[str, Any]
+Opener: TypeAlias = Callable[[Path, Limits], TextTable]
 
 
 def scheduled(log: LogColumns) -> pd.DataFrame:
@@ -68,7 +70,7 @@ def _epoch(value: Any) -> str | None:
     return str(int(float(text)) // (1000 if float(text) > 1e11 else 1))
 
 
-def _opener(read: Callable[[str, list[str]], Record | None], comment: str = "#") -> Callable[[Path, Limits], TextTable]:
+def _opener(read: Callable[[str, list[str]], Record | None]) -> Opener:
     """Reader of a file of records, one a line; `read` gives none for a record that is no run of a job."""
 
     def open_lines(path: Path, limits: Limits = LIMITS) -> TextTable:
@@ -78,7 +80,7 @@ def _opener(read: Callable[[str, list[str]], Record | None], comment: str = "#")
         def records() -> Iterator[tuple[int, Record]]:
             for first, lines in line_blocks(path, limits):
                 for number, line in enumerate(lines.to_pylist(), start=first):
-                    if not line.strip() or line.startswith(comment):
+                    if not line.strip() or line.startswith("#"):
                         continue
                     try:
                         record = read(line, doubts)
@@ -144,8 +146,6 @@ def _pbs(line: str, doubts: list[str]) -> Record | None:
 def _pbs_gpus(field: Mapping[str, str], asked: str) -> float:
     """GPUs of a job: its sum, or else those of each chunk (``2:ncpus=8:ngpus=4+1:...``, ``2:ppn=8:gpus=4``)."""
     total = [value for name, value in field.items() if _PBS_COUNT.fullmatch(name.removeprefix("Resource_List."))]
-    if total and "ppn=" not in asked:
-        return float(total[0])
     gpus = 0.0
     for chunk in asked.split("+"):
         count, *parts = chunk.split(":")
@@ -153,11 +153,13 @@ def _pbs_gpus(field: Mapping[str, str], asked: str) -> float:
             float(value) for name, _, value in (p.partition("=") for p in (count, *parts)) if _PBS_COUNT.fullmatch(name)
         ]
         gpus += sum(each) * (float(count) if count.isdecimal() else 1.0)
-    return gpus
+    return float(total[0]) if total and ("ppn=" not in asked or not gpus) else gpus
 
 
 _SGE_GPUS = re.compile(r"(?:^|[\s,])(?:[\w.]*gpus?\d*|cuda|nvidia)=(\d+)(?=[\s,]|$)", re.IGNORECASE)
 _SGE_TYPE = re.compile(r"gpu_?(?:type|model|name)=([\w.-]+)", re.IGNORECASE)
+#: Name of a task of a parallel job, which has a record beside that of its job where ``accounting_summary`` is off.
+_SGE_TASK = re.compile(r"\d+\.[A-Za-z]\S*")
 
 
 def _sge(line: str, doubts: list[str]) -> Record | None:
@@ -165,6 +167,8 @@ def _sge(line: str, doubts: list[str]) -> Record | None:
     part = line.split(":")
     place = next((i for i, text in enumerate(part) if i > 30 and re.match(r"\s*-\w+ ", text)), 39)
     asked = part[place] if place < len(part) else ""
+    if any(_SGE_TASK.fullmatch(text) for text in part[place + 2 : place + 3]):
+        return None
     gpus = sum(float(count) for count in _SGE_GPUS.findall(asked))
     slots, task = part[place - 5], part[place - 4]
     if gpus and slots.isdecimal() and int(slots) > 1:
@@ -214,11 +218,13 @@ def _lsf(line: str, doubts: list[str]) -> Record | None:
         place += 1
     status, name = token[place], place + 2
     after = [i for i in range(name + 2, len(found)) if found[i][1]][0]  # noqa: RUF015 (an IndexError where it is cut)
-    asked = [text for text, quoted in found[13:14] + found[name:] if quoted]
+    task = "".join(token[after + 6 : after + 7])
+    # Not the name and the command, in which users write what they like.
+    asked = [text for text, quoted in found[13:14] + found[after:] if quoted]
     counts = [float(match[1] or match[2]) for text in reversed(asked) if (match := _LSF_GPUS.search(text))]
     model = re.search(r"gmodel=(\w+)", " ".join(asked))
     return {
-        "job_id": token[3],
+        "job_id": token[3] + (f"[{task}]" if task.isdecimal() and task != "0" else ""),
         "user": token[11],
         "group": token[after + 1],
         "partition": token[12],
@@ -233,9 +239,29 @@ def _lsf(line: str, doubts: list[str]) -> Record | None:
 
 open_pbs, open_sge, open_lsf = _opener(_pbs), _opener(_sge), _opener(_lsf)
 
+
+def _refuses(what: str) -> Callable[[Opener], Opener]:
+    """Let an opener refuse a file that is not built like `what`."""
+
+    def decorate(read: Opener) -> Opener:
+        @functools.wraps(read)
+        def open_file(path: Path, limits: Limits = LIMITS) -> TextTable:
+            try:
+                return read(path, limits)
+            except InputError:
+                raise
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                raise InputError(f"{path.name!r} is not {what} ({error!r:.80}).") from error
+
+        return open_file
+
+    return decorate
+
+
 _CONDOR_STATUS = ("", "pending", "running", "cancelled", "completed", "pending", "running", "running")
 
 
+@_refuses("a history of HTCondor, as -json, -long or -af:h print it, with ClusterId")
 def open_htcondor(path: Path, limits: Limits = LIMITS) -> TextTable:
     """Read the history of HTCondor: of ``-json``, ``-long``, ``-af:h`` and ``-format`` as CSV."""
     kind = _first_bytes(path).lstrip()
@@ -305,6 +331,7 @@ K8S_GPUS = re.compile(
 )
 
 
+@_refuses("the JSON of kubectl get pods")
 def open_pods(path: Path, limits: Limits = LIMITS) -> TextTable:
     """Read the pods of ``kubectl get pods -A -o json``; the user is the namespace."""
     found = read_json(path, limits)
@@ -324,6 +351,7 @@ def _pod(pod: Record) -> Record:
     states = [state.get("state", {}).get("terminated", {}) for state in status.get("containerStatuses", ())]
     ends = [state["finishedAt"] for state in states if state.get("finishedAt")]
     slices = [name.partition("mig-")[2] for name in asked if "mig-" in name]
+    gpu_type = slices[0] if len(slices) == len(asked) == 1 else None
     phase = status.get("phase")
     over = phase in ("Succeeded", "Failed")
     return {
@@ -333,12 +361,14 @@ def _pod(pod: Record) -> Record:
         "submit": meta.get("creationTimestamp"),
         "start": status.get("startTime") if phase != "Pending" else None,
         "end": max(ends) if ends and over else None,
-        "gpus": sum(asked.values()),
-        "gpu_type": slices[0] if len(slices) == len(asked) == 1 else None,
+        # `scheduled` counts the share of the one type; several have none.
+        "gpus": sum(count * (1.0 if gpu_type else float(gpu_share(name))) for name, count in asked.items()),
+        "gpu_type": gpu_type,
         "status": phase,
     }
 
 
+@_refuses("an allocation of OpenCost")
 def open_opencost(path: Path, limits: Limits = LIMITS) -> TextTable:
     """Read an allocation of OpenCost or Kubecost; the user is the namespace. What nobody held (idle) is left out."""
     found = read_json(path, limits)
@@ -452,7 +482,7 @@ _LOOKS = {
     "lsf": r'\s*"[A-Z_]+" "[\d.]+" \d+ ',
     "sge": r"(?:#.*\n)*[^:\n]+:[^:\n]*:[^:\n]*:[^:\n]*:[^:\n]*:\d+:[^:\n]*:-?\d+:\d+:\d+:\d+:",
     "htcondor": r'\s*[\[{][\s\S]*"ClusterId"|\w+ = [\s\S]*\n(?:ClusterId|Owner) = |[\w ,]*\bClusterId\b',
-    "sacct": r'\s*\{[\s\S]*"(?:tres|tres_alloc_str|job_state)"|JobID(?:Raw)?\|',
+    "sacct": r'\s*\{[\s\S]*"(?:tres|tres_alloc_str|job_state|allocation_nodes)"|JobID(?:Raw)?\|',
     "opencost": r'\s*[\[{][\s\S]*"(?:gpuHours|minutes)"',
     "pods": r'\s*\{[\s\S]*"(?:Pod|PodList)"',
     "prometheus": r'\s*\{[\s\S]*"resultType"',

@@ -41,20 +41,8 @@ _PARTS = ("shard", "mps")
 #: Generic resources that are known to be no accelerators, and what TRES lists have beside these.
 _OTHER_GRES = {
     *("gpumem", "gpuutil", "gpucores", "craynetwork", "nic", "bandwidth", "hbm", "nvme", "ssd", "disk", "scratch"),
-    *(
-        "tmp",
-        "tmpfs",
-        "tmpdisk",
-        "localtmp",
-        "localscratch",
-        "lscratch",
-        "fs",
-        "lustre",
-        "mem",
-        "cpu",
-        "license",
-        "none",
-    ),
+    *("tmp", "tmpfs", "tmpdisk", "localtmp", "localscratch", "lscratch", "fs", "lustre", "mem", "cpu", "license"),
+    "none",
 }
 _SITE_GRES = re.compile(r"(?:^|,)gres/([A-Za-z]\w*)[:=]")
 _UTILIZATION = re.compile(r"(?:^|,)gres/gpuutil=(\d+(?:\.\d+)?)(?:,|$)")

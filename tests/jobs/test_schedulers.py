@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -96,6 +97,71 @@ def test_a_refusal_says_what_the_file_looks_like(name: str) -> None:
     form = JOBS.get(name, [name.partition(".")[0]])[0]
     with pytest.raises(InputError, match=f"looks like format='{form}'"):
         gd.read_jobs(SAMPLES / name, "sacct", tz="UTC")
+
+
+LSF = (
+    '"JOB_FINISH" "10.1" 1772362860 101 1001 3 8 1772355600 0 0 1772355660 "u1" "q" "{asked}" "" "" "h" "" "" "" "" "" '
+    '0 1 "n1" 64 60.0 "t" "{command}" ' + "0 " * 19 + '"" "p" 0 8 "" "" {task} 0 0 "" "{gpus}"\n'
+)
+
+
+def test_a_command_of_lsf_is_no_request(write) -> None:
+    texts = [("", ""), ("rusage[ngpus_physical=2]", ""), ("", "num=4")]
+    lines = [
+        LSF.format(asked=asked, command="t.py --num=64", task=0, gpus=gpus).replace(" 101 ", f" 10{place} ")
+        for place, (asked, gpus) in enumerate(texts)
+    ]
+    assert gd.read_jobs(write("".join(lines)), "lsf")["gpus"].tolist() == [0, 2, 4]
+
+
+def test_tasks_of_an_array_of_lsf_that_start_at_once_all_count(write) -> None:
+    lines = [LSF.format(asked="", command="", task=task, gpus="num=1") for task in (1, 2, 3)]
+    jobs = gd.read_jobs(write("".join(lines)), "lsf")
+    assert jobs["job_id"].tolist() == ["101[1]", "101[2]", "101[3]"]
+    assert jobs["gpus"].sum() == 3
+
+
+@silent
+def test_a_parallel_job_of_grid_engine_counts_once(write) -> None:
+    start = "q:{host}:g:u:t:101:s:0:1772355600:{start}:1772362860:0:0:" + "0:" * 18
+    rest = "p:d:mpi:16:0:0:0:0:-l gpu=4 -pe mpi 16:0.0:{task}:0:0\n"
+    parts = [("n1", 1772355660, "NONE"), ("n1", 1772355661, "1.n1"), ("n2", 1772355662, "1.n2.example")]
+    text = "".join((start + rest).format(host=host, start=begin, task=task) for host, begin, task in parts)
+    jobs = gd.read_jobs(write(text), "sge")
+    assert jobs["gpus"].tolist() == [4]
+
+
+def test_gpus_of_torque_beside_nodes_that_name_none(write) -> None:
+    line = (
+        "03/01/2026 10:01:00;E;{job}.s;user=u start=1772355660 Resource_List.nodes={nodes} Resource_List.ngpus=3 "
+        "end=1772362860\n"
+    )
+    text = line.format(job=1, nodes="1:ppn=8") + line.format(job=2, nodes="2:ppn=8:gpus=4")
+    assert gd.read_jobs(write(text), "pbs")["gpus"].tolist() == [3, 8]
+
+
+def test_a_pod_with_slices_of_several_profiles(write) -> None:
+    asked = {"nvidia.com/mig-1g.10gb": "1", "nvidia.com/mig-3g.40gb": "1"}
+    times = {"creationTimestamp": "2026-03-01T08:00:00Z", "name": "a", "namespace": "n"}
+    pod = {"kind": "Pod", "metadata": times, "spec": {"containers": [{"resources": {"limits": asked}}]}}
+    status = {"phase": "Running", "startTime": "2026-03-01T08:00:00Z"}
+    jobs = gd.read_jobs(write(json.dumps({"items": [pod | {"status": status}]})), "pods")
+    assert jobs["gpus"].tolist() == pytest.approx([1 / 7 + 1 / 2])
+
+
+@pytest.mark.parametrize("form", ["pods", "opencost", "htcondor", "sacct"])
+@pytest.mark.parametrize(
+    "text", ['{"a": 1}', "[1, 2]", "12", '{"items": 3}', '{"data": [3]}', '[{"Owner": "x"}]', "a,b\n1,2\n"]
+)
+def test_other_files_are_refused_in_words(write, form: str, text: str) -> None:
+    with pytest.raises(InputError):
+        gd.read_jobs(write(text), form, tz="UTC")
+
+
+def test_shares_that_would_not_count_are_refused(write) -> None:
+    text = "user,start,end,gpus\nu,2026-03-01T08:00:00Z,2026-03-01T09:00:00Z,2\n"
+    with pytest.raises(InputError, match="gpu_share= is for logs that name devices"):
+        gd.read_jobs(write(text), gpu_share={"accel": 1})
 
 
 def test_requested_times() -> None:
