@@ -68,11 +68,11 @@ def map_unique(text: pd.Series, function: Callable[[str], Any], dtype: Any = obj
 class LogColumns:
     """Typed access to the columns of a log, with a record of rejected and excluded rows.
 
-    `table`: the rows. `parser`: zone and origin of the times. `path`: file of the log; some logs are named after
-    their cluster. `shards_per_gpu`: slurm's shards that make one GPU; by node where nodes differ. `gpu_share`: share of
-    a GPU that one device of a type is, by the name of the type. `doubts`: what is in the log and not understood, as
-    sentences. `reject_reason`: shape (n_rows,); why a row is invalid, or None. `exclude_reason`: shape (n_rows,); why
-    a valid row is not a job of its own (a job step, a tax), or None.
+    `table`: the rows. `parser`: zone and origin of the times. `path`: file of the log; some logs are named after their
+    cluster. `shards_per_gpu`: slurm's shards that make one GPU; by node where nodes differ. `gpu_share`: share of a GPU
+    that one device of a type is, by the name of the type in lower case. `doubts`: what is in the log and not
+    understood, as sentences. `reject_reason`: shape (n_rows,); why a row is invalid, or None. `exclude_reason`: shape
+    (n_rows,); why a valid row is not a job of its own (a job step, a tax), or None.
     """
 
     def __init__(
@@ -81,12 +81,11 @@ class LogColumns:
         parser: TimeParser,
         path: Path | None = None,
         shards_per_gpu: float | Mapping[str, float] | None = None,
-        gpu_share: Mapping[str, float] | None = None,
     ) -> None:
         self.table = table
         self.parser = parser
         self.shards_per_gpu = shards_per_gpu
-        self.gpu_share = dict(gpu_share or {})
+        self.gpu_share: dict[str, float] = {}
         self.doubts: list[str] = []
         self.path = path or Path(table.source)
         self.reject_reason = np.full(len(table.lines), None, dtype=object)

@@ -14,7 +14,7 @@ import pandas as pd
 from gpudemand._array import BoolArray, FloatArray
 from gpudemand._validation import UnlikelyJobsWarning, shorten
 from gpudemand.jobs.schema import FINISHED, TIME
-from gpudemand.jobs.table import gave_up, start_times, to_nanoseconds
+from gpudemand.jobs.table import begin_times, gave_up, start_times, to_nanoseconds
 from gpudemand.units import format_count, format_number_of, format_seconds
 
 #: Sentences on what is doubtful in a log; times in ISO form before and after which it is not complete.
@@ -48,11 +48,11 @@ def plausible(jobs: pd.DataFrame, read: Iterable[str] = ()) -> pd.DataFrame:
     where it is complete for a part only, ``complete_from`` and ``complete_until`` in its ``attrs``.
     """
     said, attrs = list(read), dict(jobs.attrs)
-    now = _newest(jobs)
-    jobs, runaways = _without_runaways(jobs, now)
+    jobs, runaways = _without_runaways(jobs, jobs[["submit", "start", "end"]].max().max())
     said += runaways
-    begin, why_from = _complete_from(jobs)
-    until, why_until = _complete_until(jobs)
+    held = _held(jobs)
+    begin, why_from = _complete_from(jobs, held)
+    until, why_until = _complete_until(jobs, held)
     said += [*why_from, *why_until, *_suspended(jobs)]
     for name, time in ((COMPLETE_FROM, begin), (COMPLETE_UNTIL, until)):
         if time is not None:
@@ -81,17 +81,8 @@ def complete_period(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, pd.Timesta
     return begin and pd.Timestamp(begin), until and pd.Timestamp(until)
 
 
-def _newest(jobs: pd.DataFrame) -> pd.Timestamp:
-    return jobs[["submit", "start", "end"]].max().max()
-
-
 def _running(jobs: pd.DataFrame) -> pd.Series:
-    return jobs["end"].isna() & ~jobs["status"].isin(("pending", *FINISHED)) & begins(jobs).notna()
-
-
-def begins(jobs: pd.DataFrame) -> pd.Series:
-    """Start of each job; its submission where the start is unknown."""
-    return jobs["start"].fillna(jobs["submit"])
+    return jobs["end"].isna() & ~jobs["status"].isin(("pending", *FINISHED)) & begin_times(jobs).notna()
 
 
 def _without_runaways(jobs: pd.DataFrame, now: pd.Timestamp) -> tuple[pd.DataFrame, list[str]]:
@@ -99,13 +90,13 @@ def _without_runaways(jobs: pd.DataFrame, now: pd.Timestamp) -> tuple[pd.DataFra
     running = _running(jobs)
     if not running.any():
         return jobs, []
-    age = (now - begins(jobs)).dt.total_seconds()
+    age = (now - begin_times(jobs)).dt.total_seconds()
     limit = jobs["requested_time"].where(jobs["requested_time"] > 0)
     # A scheduler kills within minutes; clocks and queues of its accounting are hours off at most.
     over = (running & (age > limit + np.maximum(limit, _DAY_S))).to_numpy(dtype=bool)
     said = []
     if over.any():
-        ends = begins(jobs) + pd.to_timedelta(limit.where(over), unit="s")
+        ends = begin_times(jobs) + pd.to_timedelta(limit.where(over), unit="s")
         example = f"{_job(jobs, over)}, running for {format_seconds(age[over].max())}"
         said = [
             f"{_count(over)} running far beyond the time limit ({example}): a record that was never closed, as "
@@ -113,7 +104,7 @@ def _without_runaways(jobs: pd.DataFrame, now: pd.Timestamp) -> tuple[pd.DataFra
         ]
         jobs = jobs.assign(end=jobs["end"].mask(over, ends).astype(TIME), status=jobs["status"].mask(over, "timeout"))
         running &= ~over
-    ended = (jobs["end"] - begins(jobs)).dt.total_seconds().where(jobs["gpus"] > 0)
+    ended = (jobs["end"] - begin_times(jobs)).dt.total_seconds().where(jobs["gpus"] > 0)
     longest = max(ended.max(), _DAY_S)
     unlimited = running & limit.isna() & (jobs["gpus"] > 0)
     old = (unlimited & (age > max(5 * longest, 30 * _DAY_S))).to_numpy(dtype=bool)
@@ -139,7 +130,7 @@ def _job(jobs: pd.DataFrame, rows: BoolArray) -> str:
 
 def _held(jobs: pd.DataFrame) -> pd.DataFrame:
     """Begin and end in seconds (NaN while it runs), GPUs and user of jobs that held GPUs."""
-    begin = begins(jobs)
+    begin = begin_times(jobs)
     ran = (jobs["gpus"] > 0) & ((jobs["end"] > begin) | _running(jobs)) & begin.notna()
     part, zero = jobs[ran.to_numpy(dtype=bool)], pd.Timestamp(0, tz="UTC")
     seconds = {name: (times[ran] - zero).dt.total_seconds() for name, times in (("begin", begin), ("end", jobs["end"]))}
@@ -163,12 +154,9 @@ def _thinned(held: pd.DataFrame, name: str, span: float) -> pd.DataFrame:
     return held[~pd.DataFrame({"user": held["user"], "part": part}).duplicated()]
 
 
-def _complete_until(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, list[str]]:
+def _complete_until(jobs: pd.DataFrame, held: pd.DataFrame) -> tuple[pd.Timestamp | None, list[str]]:
     """Time until which a log of ended jobs is complete: later, the jobs are missing that had not ended."""
-    if jobs["end"].isna().any():
-        return None, []
-    held = _held(jobs)
-    if len(held) < 2 * _MIN_JOBS:
+    if jobs["end"].isna().any() or len(held) < 2 * _MIN_JOBS:
         return None, []
     last, lengths = held["end"].max(), held["end"] - held["begin"]
     inner = held["begin"] <= last - lengths.max()
@@ -210,12 +198,11 @@ def _mean_held(held: pd.DataFrame, begin: float, end: float) -> float:
     return float((inside * held["gpus"]).sum() / (end - begin))
 
 
-def _complete_from(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, list[str]]:
+def _complete_from(jobs: pd.DataFrame, held: pd.DataFrame) -> tuple[pd.Timestamp | None, list[str]]:
     begin, said = _tracked_from(jobs)
     # Traces that are published begin where they were cut.
     if begin is not None or jobs.attrs.get("kind") != "measured":
         return begin, said
-    held = _held(jobs)
     ends = held["end"].dropna()
     if len(ends) < 2 * _MIN_JOBS:
         return None, said
@@ -232,7 +219,7 @@ def _complete_from(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, list[str]]:
     if _expected(ages, lengths, gone=True).sum() < _SHOULD_BE[0]:
         return None, said
     begin = pd.Timestamp(first, unit="s", tz="UTC")
-    begin = max(begin.floor("D"), begins(jobs).min())
+    begin = max(begin.floor("D"), begin_times(jobs).min())
     return begin, [
         *said,
         f"no job of this log ended before {begin:%Y-%m-%d}, though many began: of the time before, it holds only the "
@@ -242,11 +229,11 @@ def _complete_from(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, list[str]]:
 
 def _tracked_from(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, list[str]]:
     """Time from which on GPUs are in a log, where its jobs had none before though those like them do after."""
-    ran = jobs[(begins(jobs).notna() & jobs["gpus"].notna()).to_numpy(dtype=bool)]
+    ran = jobs[(begin_times(jobs).notna() & jobs["gpus"].notna()).to_numpy(dtype=bool)]
     has = (ran["gpus"] > 0).to_numpy(dtype=bool)
     if has.all() or not has.any():
         return None, []
-    times = begins(ran)
+    times = begin_times(ran)
     first = times[has].min()
     # Of queues without GPUs nothing can be told.
     queue = ran["partition"] if "partition" in ran else pd.Series("", index=ran.index)
@@ -268,7 +255,7 @@ def _suspended(jobs: pd.DataFrame) -> list[str]:
     """What part of the GPU time was held by jobs that were suspended."""
     if "suspended_s" not in jobs:
         return []
-    held = ((jobs["end"] - begins(jobs)).dt.total_seconds() * jobs["gpus"]).sum() / 3600
+    held = ((jobs["end"] - begin_times(jobs)).dt.total_seconds() * jobs["gpus"]).sum() / 3600
     hours = (jobs["suspended_s"] * jobs["gpus"]).sum() / 3600
     if not hours > _SUSPENDED * held:
         return []

@@ -215,7 +215,7 @@ def read_jobs(
         node where nodes differ. Without it, jobs on shards are left out and counted.
     gpu_share : mapping of str to float, optional
         What one device of a type counts, as a share of a GPU, by the name that the log has for it:
-        ``{"a100l.1": 1 / 8, "dcu": 1}``. Slices that are named by their profile (``1g.10gb``) need none.
+        ``{"a100l.1": 1 / 8, "dcu": 1}``, in any case. Slices that are named by their profile (``1g.10gb``) need none.
     columns : str, optional
         For a dump of sacct without a header (``--noheader``): the names that ``--format`` had, ``"jobid,user,..."``.
 
@@ -270,7 +270,8 @@ def read_jobs(
             spec = FORMATS[format]
         _check_shares(gpu_share, format, place.name)
         log = _open(file, format, tz, origin, limits or NO_LIMITS, columns)
-    log.shards_per_gpu, log.gpu_share = shards_per_gpu, dict(gpu_share or {})
+    log.shards_per_gpu = shards_per_gpu
+    log.gpu_share = {name.lower(): share for name, share in (gpu_share or {}).items()}
     saved = saved_attrs(log.table.rows.schema, log.table.source)
     jobs = read_rows(log, format, kind or saved.get("kind", spec.kind))
     replaced = log.usable()

@@ -39,7 +39,9 @@ def scheduled(log: LogColumns) -> pd.DataFrame:
             "requested_time": map_unique(log.text("requested_time"), parse_slurm_seconds, "float64"),
         }
     )
-    shares = map_unique(jobs["gpu_type"], lambda name: float(log.gpu_share.get(name, gpu_share(name))), "float64")
+    shares = map_unique(
+        jobs["gpu_type"], lambda name: float(log.gpu_share.get(name.lower(), gpu_share(name))), "float64"
+    )
     log.doubts += log.table.header.get("doubts", "").splitlines()
     return start_unstarted_at_end(jobs.assign(gpus=jobs["gpus"] * shares.fillna(1.0)))
 

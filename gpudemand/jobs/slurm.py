@@ -48,7 +48,7 @@ _SITE_GRES = re.compile(r"(?:^|,)gres/([A-Za-z]\w*)[:=]")
 _UTILIZATION = re.compile(r"(?:^|,)gres/gpuutil=(\d+(?:\.\d+)?)(?:,|$)")
 #: Entries of every list; without them, few unique lists are left.
 _NO_DEVICES = r"(^|,)(cpu|mem|node|billing|energy|vmem|pages|fs/|ic/|bb/|license/)[^,]*"
-_MEMORY = re.compile(r"(?:^|,)gres/gpumem=(\d+)")
+_MEMORY = r"(?:^|,)gres/gpumem="
 
 
 @dataclass(frozen=True)
@@ -494,11 +494,11 @@ def _complete(jobs: pd.DataFrame, elapsed: pd.Series, log: LogColumns) -> pd.Dat
 
 def _gpus(log: LogColumns) -> pd.DataFrame:
     """Columns ``gpus``, ``gpu_type`` and ``devices``."""
-    lists = [log.text("AllocTRES").fillna(log.text("ReqTRES"))]
+    lists = [_devices(log.text("AllocTRES").fillna(log.text("ReqTRES")))]
     found = _count(lists[0], _shards_per_gpu(log), log.gpu_share)
     for gres, of_each in (("AllocGRES", "JOB"), ("ReqGRES", "NODE")):
         if gres in log:
-            lists.append(log.text(gres))
+            lists.append(_devices(log.text(gres)))
             other, count = _count(lists[-1], _shards_per_gpu(log), log.gpu_share), _times(log, lists[-1], of_each)
             other = other.assign(gpus=other["gpus"] * count, devices=other["devices"] * count)
             found = found.mask(found["gpus"] == 0, other)
@@ -521,10 +521,14 @@ def _times(log: LogColumns, gres: pd.Series, of_each: str) -> pd.Series:
 
 def _not_understood(lists: Iterable[str], found: pd.DataFrame, log: LogColumns) -> list[str]:
     """What in the lists of resources may be GPUs and does not count as such, or not as it should."""
-    known = {*ACCELERATORS, *_PARTS, *_OTHER_GRES, *map(str.lower, log.gpu_share)}
+    known = {*ACCELERATORS, *_PARTS, *_OTHER_GRES, *log.gpu_share}
     names = sorted({name for text in lists for name in _SITE_GRES.findall(text) if name.lower() not in known})
-    types = sorted(set("+".join(found["gpu_type"].dropna().unique()).split("+")) - {*log.gpu_share, ""})
-    slices = [name for name in types if re.search("mig", name, re.IGNORECASE) and slice_shares(name) is None]
+    types = sorted(set("+".join(found["gpu_type"].dropna().unique()).split("+")))
+    slices = [
+        name
+        for name in types
+        if "mig" in name.lower() and name.lower() not in log.gpu_share and slice_shares(name) is None
+    ]
     said = []
     if names:
         said.append(
@@ -555,15 +559,20 @@ def _shards_per_gpu(log: LogColumns) -> pd.Series | float:
     return of_node.fillna(known.pop() if len(known) == 1 else math.nan)
 
 
-def _count(text: pd.Series, shards_per_gpu: pd.Series | float, shares: Mapping[str, float]) -> pd.DataFrame:
-    """Counts of GPUs; all but the entries of GPUs are dropped first, which leaves few unique values."""
+def _devices(text: pd.Series) -> pd.Series:
+    """Lists of resources without the entries that every job has, which leaves few unique values."""
     entries = pc.replace_substring_regex(pa.array(text, pa.string()), r"\([^)]*\)", "")
-    entries = pd.Series(pc.replace_substring_regex(entries, _NO_DEVICES, "").to_pandas(), dtype=STRING)
-    keys = pd.DataFrame({"tres": entries.where(text.notna(), ""), "shards": shards_per_gpu})
+    entries = pc.replace_substring_regex(entries, _NO_DEVICES, "")
+    return pd.Series(entries.to_pandas(), index=text.index, dtype=STRING)
+
+
+def _count(lists: pd.Series, shards_per_gpu: pd.Series | float, shares: Mapping[str, float]) -> pd.DataFrame:
+    """Counts of GPUs in lists of resources."""
+    keys = pd.DataFrame({"tres": lists.fillna(""), "shards": shards_per_gpu})
     code = keys.groupby(["tres", "shards"], dropna=False, sort=False).ngroup().to_numpy()
     unique = keys.iloc[np.unique(code, return_index=True)[1]]
     counts = [count_tres(tres, shards, shares) for tres, shards in unique.itertuples(index=False, name=None)]
-    found = pd.DataFrame(counts, columns=["gpus", "gpu_type", "devices", "shards"]).iloc[code].set_axis(text.index)
+    found = pd.DataFrame(counts, columns=["gpus", "gpu_type", "devices", "shards"]).iloc[code].set_axis(lists.index)
     return found.astype({"gpus": "float64", "gpu_type": STRING, "devices": "float64", "shards": bool})
 
 
@@ -586,11 +595,12 @@ def _measured(used: pd.Series, gpu_type: pd.Series, log: LogColumns) -> pd.Serie
 
     That are slices, and types of which no job of the log ever has memory or utilization above zero.
     """
-    memory = log.text("TRESUsageInTot").fillna(log.text("TRESUsageInAve")).str.extract(_MEMORY)[0]
-    if not memory.notna().any():
+    usage = pa.array(log.text("TRESUsageInTot").fillna(log.text("TRESUsageInAve")), pa.string())
+    if not pc.any(pc.match_substring_regex(usage, _MEMORY + r"\d")).as_py():
         return used
     name = gpu_type.fillna("")
-    seen = set(name[(used > 0) | pd.to_numeric(memory).gt(0)])
+    has_memory = pc.match_substring_regex(usage, _MEMORY + "0*[1-9]").fill_null(False)
+    seen = set(name[(used > 0) | np.asarray(has_memory)])
     sliced = {each for each in name.unique() if any(slice_shares(part) for part in each.split("+"))}
     zeros = used.eq(0) & (~name.isin(seen) | name.isin(sliced)) & gpu_type.notna()
     if zeros.any():

@@ -245,7 +245,7 @@ def checked_as_of(jobs: pd.DataFrame, time: pd.Timestamp) -> pd.DataFrame:
     """`as_of` for a table that `check_jobs` returned."""
     # A finished job whose end is unknown held nothing that is known, as in `usage_series`.
     unknown = jobs["end"].isna() & jobs["status"].isin(schema.FINISHED)
-    log = jobs.assign(end=jobs["end"].mask(unknown, jobs["start"].fillna(jobs["submit"])))
+    log = jobs.assign(end=jobs["end"].mask(unknown, begin_times(jobs)))
     past = log[log["submit"] < time].sort_values("submit", kind="stable", ignore_index=True)
     # Where a log has no start times, jobs start at the submit unless their status says that they are pending.
     pending = (past["start"] >= time) | (past["start"].isna() & past["status"].eq("pending"))
@@ -264,10 +264,15 @@ def checked_as_of(jobs: pd.DataFrame, time: pd.Timestamp) -> pd.DataFrame:
     return known
 
 
+def begin_times(jobs: pd.DataFrame) -> pd.Series:
+    """Start of each job; its submission where the start is unknown."""
+    return jobs["start"].fillna(jobs["submit"])
+
+
 def start_times(jobs: pd.DataFrame) -> pd.Series:
     """Time from which each job holds GPUs: its start, or the submit where the start is unknown; NaT while pending."""
     pending = jobs["start"].isna() & jobs["status"].eq("pending")
-    return jobs["start"].fillna(jobs["submit"]).mask(pending)
+    return begin_times(jobs).mask(pending)
 
 
 def seconds_since(times: pd.Series, since: pd.Series | pd.Timestamp) -> FloatArray:
@@ -283,7 +288,7 @@ def wall_clock_seconds(times: pd.Series, tz: object) -> FloatArray:
 
 def gave_up(jobs: pd.DataFrame) -> BoolArray:
     """Jobs that were cancelled while they waited, which readers of logs let start at their end."""
-    over = jobs["end"] <= jobs["start"].fillna(jobs["submit"])
+    over = jobs["end"] <= begin_times(jobs)
     return (jobs["status"].eq("cancelled") & over).to_numpy(dtype=bool)
 
 

@@ -17,7 +17,7 @@ from gpudemand._validation import InputError, UnlikelyJobsWarning, as_pandas, ch
 from gpudemand.forecast.panel import infer_freq, mean_step
 from gpudemand.jobs.plausibility import complete_period, doubts, unlikely_jobs
 from gpudemand.jobs.schema import COLUMNS, FINISHED
-from gpudemand.jobs.table import as_jobs, check_jobs, checked_as_of, gave_up, start_times
+from gpudemand.jobs.table import as_jobs, begin_times, check_jobs, checked_as_of, gave_up, start_times
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.planning.need import NeedForecast, WaitTarget, forecast_need, forecast_peaks
 from gpudemand.study.pools import of_aliases, rename_series, rename_types, reserved_price
@@ -193,11 +193,6 @@ def _check_begun(jobs: pd.DataFrame, until: pd.Timestamp) -> None:
 def _is_running(jobs: pd.DataFrame) -> pd.Series:
     """Jobs that began and have no end, unless their state tells that they are over."""
     return jobs["end"].isna() & start_times(jobs).notna() & ~jobs["status"].isin(FINISHED)
-
-
-def begin_times(jobs: pd.DataFrame) -> pd.Series:
-    """Start of each job; its submission where the start is unknown."""
-    return jobs["start"].fillna(jobs["submit"])
 
 
 def tells_waits(jobs: pd.DataFrame) -> bool:
