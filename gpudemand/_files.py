@@ -1,7 +1,8 @@
 """Files and folders that are replaced whole or not at all, and manifests with checksums.
 
 A reader finds the old one or the new one, whenever the process ends and however many write. A process that is killed
-leaves its unfinished work in a folder ``.gpudemand-*`` beside, which the next one that writes there deletes.
+leaves its unfinished work in a folder ``.gpudemand-*`` beside, which the next one that writes there deletes where the
+file system has locks.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +224,7 @@ def _beside(target: Path) -> Iterator[Path]:
         # Deleting the old version may fail (a network file system keeps open files); the new one is in place by then.
         folder = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=target.parent, ignore_cleanup_errors=True)
         with folder, _locked(Path(folder.name)) as locked:
-            if locked:
+            if locked is not False:
                 yield Path(folder.name, target.name)
                 return
 
@@ -232,27 +233,39 @@ _PREFIX = ".gpudemand-"
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
-    """Hold the lock of a folder, which tells others that it is in use; false where another process has it."""
-    if sys.platform == "win32":
-        yield True
-        return
-    import fcntl
+def _locked(folder: Path) -> Iterator[bool | None]:
+    """Hold the lock of a folder, which tells others that it is in use.
 
-    descriptor = None
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        found = folder.exists()
-    except (BlockingIOError, FileNotFoundError):
-        found = False
-    except OSError:  # a file system without locks
-        found = True
-    try:
+    Yields False where another process has it, and None where nobody can tell, as on a file system without locks.
+    """
+    with ExitStack() as stack:
+        try:
+            # A file in it: NFS locks only what is open for writing.
+            descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+            stack.callback(os.close, descriptor)
+            found = lock(descriptor) and (folder / ".lock").exists()
+        except FileNotFoundError:
+            found = False
+        except OSError:
+            found = None
         yield found
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
+
+
+def lock(descriptor: int) -> bool:
+    """Take the lock of a file that is open for writing; False where another process has it."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
 
 
 def _remove_leftovers(folder: Path) -> None:

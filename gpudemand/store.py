@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gpudemand._files import file_sha256, manifest_text, read_manifest, replace_file
+from gpudemand._files import file_sha256, lock, manifest_text, read_manifest, replace_file
 from gpudemand._validation import InputError, shorten
 
 #: How long a process waits for another that writes into the same folder.
@@ -40,7 +39,7 @@ def locked_folder(path: Path, own: str, what: str) -> Iterator[None]:
         raise InputError(f"{str(path)!r} holds {min(held)!r} and no {what}; name an empty or a new folder.")
     with (path / ".lock").open("a+b") as file:
         until = time.monotonic() + _PATIENCE_S
-        while not _lock(file.fileno()):
+        while not lock(file.fileno()):
             if time.monotonic() > until:
                 raise InputError(
                     f"{str(path)!r} is being written by {_holder(path)}; wait for its end, or end it, and try again."
@@ -62,23 +61,6 @@ def _holder(path: Path) -> str:
         return (path / _HOLDER).read_text(encoding="utf-8", errors="replace")[:200]
     except OSError:
         return "another process"
-
-
-def _lock(descriptor: int) -> bool:
-    """Take the lock of an open file; False where another process has it."""
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
 
 
 MANIFEST = "store.json"
@@ -127,11 +109,7 @@ class Store:
 
         def run(files: list[Path]) -> pa.Table:
             with _database() as db:
-                rows = db.read_parquet(
-                    [re.sub(r"[*?\[]", r"[\g<0>]", str(file)) for file in files],
-                    union_by_name=True,
-                    hive_partitioning=False,
-                )
+                rows = db.read_parquet([*map(exact_name, files)], union_by_name=True, hive_partitioning=False)
                 return pa.table(rows.query("stored", sql))
 
         return self._files_as_of_now(table, run)
@@ -238,11 +216,10 @@ def arrow_table(frame: pd.DataFrame) -> pa.Table:
 def exact_name(file: Path) -> str:
     """Name of a file for DuckDB, in which nothing is a pattern or an address elsewhere."""
     name = os.fspath(file.resolve())
-    if not name.isascii():
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise InputError(f"{name!a} is no name in UTF-8; rename the file or the folder.") from None
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{name!a} is no name in UTF-8; rename the file or the folder.") from None
     return re.sub(r"([*?\[{])", r"[\1]", name)
 
 
@@ -283,8 +260,6 @@ def open_store(path: Path) -> Iterator[Store]:
         if not is_store(path):  # before any other file is there
             Store(path, {"zone": "UTC", "pulls": {}}, {}).commit()
         store = read_store(path)
-        for folder in path.glob(".gpudemand-*"):
-            shutil.rmtree(folder, ignore_errors=True)
         store.remove_unlisted()
         yield store
         shutil.rmtree(path / _TMP, ignore_errors=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -264,6 +266,29 @@ def test_what_killed_processes_left_is_removed_by_the_next_one_and_what_is_in_us
         fill(tmp_path / "folder", a="newer")
         assert new.read_text() == "slow"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks of POSIX")
+@pytest.mark.parametrize("with_locks", [True, False])
+def test_on_a_network_file_system_nothing_in_use_is_removed(tmp_path, monkeypatch, with_locks):
+    import fcntl
+
+    flock = fcntl.flock
+
+    def as_nfs(descriptor, operation):
+        if not with_locks or not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_RDWR:
+            raise OSError(errno.EBADF if with_locks else errno.ENOLCK, "no lock")
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", as_nfs)
+    left = tmp_path / ".gpudemand-leftover"
+    left.mkdir()
+    with replace_file(tmp_path / "file") as new:
+        new.write_text("slow")
+        write(tmp_path / "other", "quick")
+        assert new.read_text() == "slow"
+    assert [(tmp_path / name).read_text() for name in ("file", "other")] == ["slow", "quick"]
+    assert left.exists() != with_locks
 
 
 def test_a_file_that_is_saved_at_the_last_moment_is_not_deleted(tmp_path, monkeypatch):
