@@ -511,8 +511,9 @@ def _note(
     """Make what was read of some times the contents of the store, and note at which of them something was scraped."""
     if len(scraped):
         # What was not scraped yet at the end is asked for again.
-        state = covered(store.about["pulls"].get(SOURCE, {}), done.begin, scraped.max() + width)
-        store.about["pulls"][SOURCE] = {**state, "step": f"{width.total_seconds():g}s", "url": place}
+        state = store.about["pulls"].setdefault(SOURCE, {})
+        state |= covered(state, done.begin, scraped.max() + width)
+        state |= {"step": f"{width.total_seconds():g}s", "url": place}
     store.commit()
     since = f"ds BETWEEN '{times[0].isoformat()}' AND '{times[-1].isoformat()}'"
     held = store.query(TABLE, f"SELECT DISTINCT ds FROM stored WHERE measure = 'installed' AND {since}")
