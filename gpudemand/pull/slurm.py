@@ -431,25 +431,51 @@ def _pull_cluster(
     source = _source(name, _viewer())
     windows, state = _windows(store, source, since), states.get(source)
     expected = _newest_runs(store, name, state)
-    users = {str(owner[2]) for owner in _runs(store, name, "true", newest=True).values()}
+    #: Those whom earlier pulls may not have been allowed to see, also of a pull that was interrupted.
+    new = set(filter(None, (state or {}).get("new_users", "").split(",")))
+    users = {str(owner[2]) for owner in _runs(store, name, "true", newest=True).values()} - new
 
     def note(end: pd.Timestamp) -> None:
         """Count the time until `end` as read, if the pull was shown all that an earlier one was."""
         if done.owners >= set(expected.values()):
             states[source] = covered(states.get(source, {}), windows[0][0], end)
+        if state:
+            new.update({str(owner[2]) for owner in done.owners if str(owner[0]).lower() == name and owner[2]} - users)
+            states[source]["new_users"] = ",".join(sorted(new))
         store.commit()
 
     for begin, end in windows:
         progress(f"Reading {begin:%Y-%m-%d} to {end:%Y-%m-%d}{f' of {name}' if name else ''}")
         read(ended_or_open(begin, end), option)
         note(end)
-    new = {str(owner[2]) for owner in done.owners if str(owner[0]).lower() == name and owner[2]} - users
-    if state and new:  # those whom earlier pulls may not have been allowed to see
+    if state and new:
         only = ("-u", ",".join(sorted(new))) if len(users) > 1 else ()
         for begin, end in months(pd.Timestamp(state["since"]), windows[-1][1]):
             progress(f"Reading {begin:%Y-%m-%d} to {end:%Y-%m-%d} of new users")
             read((*ended_or_open(begin, end), *only), option)
+        users |= new
+        new.clear()
     progress("Reading open jobs again")
+    still = _read_open(store, done, read, cluster, expected)
+    note(windows[-1][1])
+    _remove_gone(store, done, name, still)
+    hidden = {owner for owner in (*still.values(), *expected.values()) if owner not in done.owners}
+    if hidden:
+        done.hidden[name] = sorted({str(owner[2]) for owner in hidden})
+
+
+def _read_open(
+    store: Store,
+    done: SlurmPull,
+    read: Callable[[Sequence[str], str | None], None],
+    cluster: tuple[str, str | None],
+    expected: Mapping[_Key, _Key],
+) -> dict[_Key, _Key]:
+    """Read the runs that were open and in no window, those that wait, and the `expected` ones of owners not shown yet.
+
+    Returns those that were open, with their owners.
+    """
+    name, option = cluster
     still = {key: owner for key, owner in _runs(store, name, _OPEN).items() if key not in done.seen}
     unseen = [key for key, owner in expected.items() if owner not in done.owners]
     # Also those that are held, which no window lists.
@@ -457,11 +483,7 @@ def _pull_cluster(
     for select in by_id([*(str(key[1]) for key in (*still, *unseen)), *filter(str.isdecimal, waiting)]):
         read(select, option)
         store.commit()
-    note(windows[-1][1])
-    _remove_gone(store, done, name, still)
-    hidden = {owner for owner in (*still.values(), *expected.values()) if owner not in done.owners}
-    if hidden:
-        done.hidden[name] = sorted({str(owner[2]) for owner in hidden})
+    return still
 
 
 def _newest_runs(store: Store, cluster: str, state: Mapping[str, str] | None) -> dict[_Key, _Key]:

@@ -180,6 +180,19 @@ def test_slurm(tmp_path, monkeypatch, seeds):
                 assert found[job[:2]] != "Unknown", seed
 
 
+@pytest.mark.parametrize("fails_after", range(1, 5))
+def test_slurm_reads_what_a_user_may_see_now_also_after_a_failure(tmp_path, monkeypatch, fails_after):
+    slurm_ = Accounting(random.Random(0))
+    monkeypatch.setattr(slurm, "_run", slurm_.run)
+    monkeypatch.setattr(slurm, "_now", lambda: slurm_.now)
+    monkeypatch.setattr(slurm, "_viewer", lambda: "operator")
+    for hours, user, allowed in ((600, "u1", 99), (200, None, fails_after), (100, None, 99)):
+        slurm_.now, slurm_.user, slurm_.fails_after = slurm_.now + hours * HOUR, user, allowed
+        with suppress(InputError):
+            slurm.pull_slurm(tmp_path, since=BEGIN, clusters="alpha")
+    assert stored_ends(tmp_path).keys() == {job[:2] for job in slurm_.jobs if job[0] == "alpha" and job[3] < slurm_.now}
+
+
 def assert_nothing_lost(found, slurm_: Accounting) -> None:
     """All is there, but for runs that were open when Slurm told them last, and that it has purged since."""
     purged = {job[:2] for job in slurm_.jobs if job[4] < slurm_.purged}
