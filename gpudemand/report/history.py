@@ -146,7 +146,9 @@ def _keep_edited(out_dir: Path, folder: Path) -> list[str]:
     edited = [
         file
         for file, checksum in content["files"].items()
-        if file.partition("/")[0] not in (HISTORY, EDITED) and file_sha256(out_dir / file) != checksum
+        if file.partition("/")[0] not in (HISTORY, EDITED)
+        and (out_dir / file).is_file()
+        and file_sha256(out_dir / file) != checksum
     ]
     for file in edited:
         place = folder / EDITED / name / file

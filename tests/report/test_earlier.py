@@ -375,6 +375,14 @@ def test_edited_files_are_kept_and_said_once(tmp_path):
         assert [path.read_text() for path in out.glob("edited/*/index.html")] == ["approved by the board"]
 
 
+def test_a_file_that_was_deleted_stops_no_new_report(tmp_path):
+    out = made(tmp_path / "out", "2026-05-01")
+    (out / "index.html").unlink()
+    replaced(out, "2026-06-01")
+    assert (out / "index.html").is_file()
+    assert not (out / "edited").exists()
+
+
 def test_a_report_of_an_older_version_is_kept(tmp_path):
     out = made(tmp_path / "out", "2026-05-01")
     write_manifest(out, "report.json", {"made_by": "gpudemand report", "format": 1})
