@@ -42,7 +42,9 @@ PODS = (
     "sum by (cluster, namespace, node, resource, phase) "
     f"({_REQUESTS} * on (cluster, namespace, pod, uid) group_left (phase) ({_PHASES}))"
 )
-ALLOCATABLE = f"max by (cluster, node, resource) ({_own(f'kube_node_status_allocatable{_GPUS}', 'node')})"
+#: Nodes are named as by `with_nodes`.
+_NODES = f"""label_join({_own(f"kube_node_status_allocatable{_GPUS}", "node")}, "node", "/", "cluster", "node")"""
+ALLOCATABLE = f'max by (node, resource) (label_replace({_NODES}, "node", "$1", "node", "/(.+)"))'
 _CARDS = "DCGM_FI_DEV_GPU_UTIL"
 #: The utilization of a slice is zero or absent there; the share of time in which its engines were active is known.
 _UTILIZATION = (
@@ -172,7 +174,8 @@ def rows_of(samples: Samples, nodes: Nodes) -> pd.DataFrame:
     """GPUs by measure, namespace, node and type, from the answers to queries at some times."""
     installed = counted(with_nodes(samples(ALLOCATABLE)).assign(measure="installed", namespace=""), nodes)
     pods = pods_of(with_nodes(samples(PODS)), nodes)
-    claimed = _claimed(with_nodes(samples(CLAIMED)), nodes)
+    # Without an exporter nobody tells what claims hold.
+    claimed = _claimed(with_nodes(samples(CLAIMED)), nodes) if nodes.types else pods[:0]
     tenants = {*pods.get("namespace", ()), *claimed.get("namespace", ())}
     used = [_utilization(samples(query), measure, tenants) for measure, query in UTILIZATIONS.items()]
     parts = [installed, _installed_beside(samples, nodes), pods, claimed, _queued(samples, nodes), *used]

@@ -596,8 +596,11 @@ def test_what_waits_in_kueue_is_wanted_or_said(server, tmp_path):
 def test_nodes_of_one_name_in_two_clusters_are_two(server, tmp_path):
     server.series = parts_of_gpus("nvidia_com_gpu", 8, 8, "")
     for name in ("allocatable", "pods", "modelName"):
-        found = server.series[name]
-        server.series[name] = [{**s, "metric": {**s["metric"], "cluster": c}} for s in found for c in ("x", "y")]
+        found = [(s, s["metric"], c) for s in server.series[name] for c in ("x", "y")]
+        if name == "allocatable":  # the query itself joins both names
+            server.series[name] = [{**s, "metric": {**m, "node": f"{c}/{m['node']}"}} for s, m, c in found]
+        else:
+            server.series[name] = [{**s, "metric": {**m, "cluster": c}} for s, m, c in found]
     pull(server, tmp_path / "store", until=FIRST + pd.Timedelta("3h"))
     assert pulled(server, tmp_path, "installed", "node") == {"x%2Fn1": 8, "y%2Fn1": 8}
     assert pulled(server, tmp_path, "held") == {"a": 4}
