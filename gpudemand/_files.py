@@ -16,13 +16,17 @@ import re
 import shutil
 import sys
 import tempfile
+import threading
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 
 from gpudemand._validation import InputError
+
+T = TypeVar("T")
 
 
 def write_manifest(folder: Path, name: str, about: Mapping[str, Any]) -> None:
@@ -76,9 +80,42 @@ def foreign_file(folder: Path, name: str) -> str | None:
             return found
 
 
+def in_time(work: Callable[[], T], seconds: float) -> T:
+    """Return the result of work, or raise a TimeoutError; a server can drip for ever with each single read in time.
+
+    The work is done by a thread that is left behind in that case.
+    """
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return result.result(seconds)
+
+
+def open_to_read(path: Path) -> BinaryIO:
+    """Open a file, or raise an OSError for a pipe that nobody opens to write."""
+    if not path.is_fifo():
+        return path.open("rb")
+    try:
+        return in_time(lambda: path.open("rb"), _WRITER_S)
+    except TimeoutError:
+        raise TimeoutError(
+            f"{str(path)!r} is a pipe into which nobody writes; name a file, or begin to write"
+        ) from None
+
+
+#: How long a pipe may have no writer.
+_WRITER_S = 10.0
+
+
 def read_whole(path: Path) -> bytes:
     """Read a small file, or raise an OSError for one that is larger than any that is written by hand."""
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         content = file.read(_SMALL + 1)
     if len(content) > _SMALL:
         raise OSError(f"it has more than {_SMALL >> 20} MiB")
@@ -225,8 +262,20 @@ def _beside(target: Path) -> Iterator[Path]:
         folder = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=target.parent, ignore_cleanup_errors=True)
         with folder, _locked(Path(folder.name)) as locked:
             if locked is not False:
-                yield Path(folder.name, target.name)
+                with _named(target):
+                    yield Path(folder.name, target.name)
                 return
+
+
+@contextmanager
+def _named(target: Path) -> Iterator[None]:
+    """Let errors of a full disk name what could not be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), str(target)) from error
 
 
 _PREFIX = ".gpudemand-"

@@ -189,6 +189,11 @@ def test_only_files_in_known_folders_are_written(tmp_path):
     assert stat.S_ISCHR(Path(os.devnull).stat().st_mode)
 
 
+def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path):
+    with pytest.raises(OSError, match=r"No space left on device: '.*usage.csv'"), replace_file(tmp_path / "usage.csv"):
+        raise OSError(errno.ENOSPC, "detail of a library")
+
+
 def test_links_and_modes_are_kept(tmp_path):
     real, link = tmp_path / "real.csv", tmp_path / "link.csv"
     real.write_text("old")

@@ -24,6 +24,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from gpudemand._array import BoolArray, IntArray
+from gpudemand._files import open_to_read
 from gpudemand._validation import InputError, nearest, require_names, shorten
 from gpudemand.jobs.times import parse_timezone
 
@@ -89,13 +90,20 @@ def as_file(path: Path, limits: Limits = LIMITS) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="gpudemand-") as folder:
         whole = Path(folder, path.name)
-        with path.open("rb") as pipe, whole.open("wb") as file:
+        with _pipe(path) as pipe, whole.open("wb") as file:
             size = 0
             while block := pipe.read(_BLOCK):
                 size += len(block)
                 limits.check(path.name, size=size)
                 file.write(block)
         yield whole
+
+
+def _pipe(path: Path) -> BinaryIO:
+    try:
+        return open_to_read(path)
+    except TimeoutError as error:
+        raise InputError(f"{error}.") from None
 
 
 @contextmanager

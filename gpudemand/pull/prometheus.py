@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
@@ -21,6 +19,7 @@ import pandas as pd
 import requests
 from requests.auth import AuthBase, HTTPBasicAuth
 
+from gpudemand._files import in_time
 from gpudemand._validation import InputError, check_number, shorten
 from gpudemand.jobs.plausibility import warn_doubts
 from gpudemand.jobs.schema import EARLIEST, LATEST, MAX_GPUS, OUTSIDE
@@ -34,7 +33,6 @@ MAX_POINTS = 11_000
 _RETRIES = 5
 #: The largest answer that is read, in bytes of JSON, which take up to twenty times as many in memory.
 MAX_BYTES = 1 << 25
-T = TypeVar("T")
 #: What systems say of a host that does not exist, and of other reasons why none answers.
 _NO_HOST = ("name or service not known", "no address associated", "nodename nor servname", "getaddrinfo failed")
 _NO_ANSWER = (
@@ -249,23 +247,6 @@ class PrometheusClient:
         if not answer.ok or said:
             raise InputError(f"{self.place} refuses the query ({status}): {said}.")
         return content
-
-
-def in_time(work: Callable[[], T], seconds: float) -> T:
-    """Return the result of work, or raise a TimeoutError; a server can drip for ever with each single read in time.
-
-    The work is done by a thread that is left behind in that case.
-    """
-    result: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            result.set_result(work())
-        except BaseException as error:
-            result.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return result.result(seconds)
 
 
 def _table(content: Any, place: str) -> pd.DataFrame:

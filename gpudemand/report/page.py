@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from gpudemand._files import open_to_read
 from gpudemand._validation import InputError
 from gpudemand.planning.capacity import SHARES
 from gpudemand.report import text
@@ -322,7 +323,7 @@ def read_style(path: str | os.PathLike[str] | None) -> str:
     if path is None:
         return ""
     try:
-        with Path(path).open("rb") as file:
+        with open_to_read(Path(path)) as file:
             content = file.read(_MAX_BYTES + 1)
         text = content.decode("utf-8-sig", "strict" if len(content) <= _MAX_BYTES else "replace")
     except (OSError, ValueError) as error:

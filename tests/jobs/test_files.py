@@ -15,9 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gpudemand import _files
 from gpudemand._validation import InputError, RejectedRowsWarning
+from gpudemand.cost.large_models import LargeModelPredictor
 from gpudemand.jobs import read_jobs, read_prometheus, write_jobs
 from gpudemand.jobs.files import Limits
+from gpudemand.report.page import read_style
 from gpudemand.usage import usage_series
 from tests.tiers import slow_beside, slow_where
 
@@ -301,6 +304,15 @@ def test_a_pipe_is_read_once_and_whole(tmp_path, kind):
     writer.join()
     assert len(jobs) == 3000
     assert jobs.attrs["source"] == "pipe"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_into_which_nobody_writes_ends_in_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(_files, "_WRITER_S", 0.05)
+    os.mkfifo(tmp_path / "pipe")
+    for read in (read_jobs, read_style, LargeModelPredictor.load):
+        with pytest.raises(InputError, match=r"is a pipe into which nobody writes|cannot be read as text"):
+            read(tmp_path / "pipe")
 
 
 def test_one_long_name_of_many_jobs_is_over_the_limit(tmp_path):
