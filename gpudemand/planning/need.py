@@ -185,24 +185,36 @@ def _typical_run_s(log: pd.DataFrame, run_s: FloatArray, unfinished: BoolArray) 
     return of_user.fillna(0.0 if np.isnan(middle) else middle).to_numpy(dtype=float)
 
 
+#: Share of late jobs below which, in units of the allowed one, less tells nothing.
+_LEAST_LATE = 0.01
+
+
 def fewest_gpus(window: Window, target: WaitTarget, policy: str = "easy", guess: float | None = None) -> float:
     """Fewest GPUs with which a window's jobs start in time, within `RESOLUTION` of it; 0 where no job counts."""
     if not target.weight(window).any():
         return 0.0
 
-    def meets(gpus: int) -> bool:
-        return target.share_in_time(window, window.waits_s(gpus, policy)) >= target.share
+    def excess(gpus: int) -> float:
+        """Logarithm of the share of late jobs over the allowed one: about linear in the GPUs; above 0 where not met."""
+        share = target.share_in_time(window, window.waits_s(gpus, policy))
+        ratio = float(np.log(max((1.0 - share) / (1.0 - target.share), _LEAST_LATE)))
+        return min(ratio, 0.0) if share >= target.share else max(ratio, -np.log(_LEAST_LATE) * 1e-9)
 
-    low, high, step = 0, max(round(guess or window.gpus_wanted() * 1.25), 1), 1.03 if guess else 1.25
-    while not meets(high):
-        low, high, step = high, max(int(high * step), high + 1), min(step**2, 2.0)
-    while low == 0 and high > 1:
-        lower = min(int(high / step), high - 1)
-        low, high, step = (0, lower, min(step**2, 2.0)) if meets(lower) else (lower, high, step)
-    while high - low > max(1.0, RESOLUTION * high):
-        middle = (low + high) // 2
-        low, high = (low, middle) if meets(middle) else (middle, high)
-    return float(high)
+    gpus, step = max(round(guess or window.gpus_wanted() * 1.25), 1), 1.03 if guess else 1.25
+    known = {0: -float(np.log(1.0 - target.share))}  # without GPUs all are late
+    low, high = 0, 0
+    while True:
+        known[gpus] = excess(gpus)
+        low, high = (low, gpus) if known[gpus] <= 0 else (gpus, high)
+        allowed = max(1.0, RESOLUTION * high)
+        if 0 < high <= low + allowed or high == 1:
+            return float(high)
+        if low == 0 or high == 0:
+            gpus, step = (max(int(high / step), 1) if high else max(int(low * step), low + 1)), min(step**2, 2.0)
+        else:
+            # Between the two, a little above where the line crosses, so that the next trial is from the other side.
+            part = known[low] / (known[low] - known[high])
+            gpus = max(low + 1, int(min(np.ceil(low + part * (high - low) + allowed / 2), high - allowed)))
 
 
 class _Margin(NamedTuple):
