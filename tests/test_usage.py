@@ -339,3 +339,40 @@ def test_the_kind_of_data_is_read_and_never_guessed(tmp_path):
     assert usage_series(tmp_path / "log.csv").attrs["kind"] == ""
     jobs.attrs = {}
     assert usage_series(jobs).attrs["kind"] == ""
+
+
+def _untidy_jobs(seed):
+    """Jobs that run, wait, gave up, ended at no known time, and name nobody or somebody with a slash."""
+    rng = np.random.default_rng(seed)
+    n = 150
+    submit = pd.Timestamp("2026-03-01", tz="UTC") + pd.to_timedelta(rng.uniform(0, 9 * 86400, n).round(3), unit="s")
+    start = submit + pd.to_timedelta(rng.exponential(3e3, n).round(3) * rng.integers(0, 2, n), unit="s")
+    end = start + pd.to_timedelta(rng.lognormal(9, 2, n).round(3), unit="s")
+    status = rng.choice(["completed", "failed", "cancelled", "running", "pending"], n, p=[0.4, 0.2, 0.1, 0.2, 0.1])
+    jobs = pd.DataFrame({"submit": submit, "start": start, "end": end, "status": status})
+    jobs.loc[jobs["status"].isin(["running", "pending"]), "end"] = pd.NaT
+    jobs.loc[jobs["status"] == "pending", "start"] = pd.NaT
+    never = (jobs["status"] == "cancelled") & (rng.random(n) < 0.5)
+    jobs.loc[never, "start"] = jobs.loc[never, "end"]
+    jobs.loc[rng.random(n) < 0.03, "end"] = pd.NaT
+    jobs["gpus"] = rng.choice([0.0, 0.5, 1.0, 2.0, 8.0, np.nan], n, p=[0.1, 0.1, 0.4, 0.2, 0.15, 0.05])
+    jobs["requested_time"] = np.where(rng.random(n) < 0.6, rng.choice([600.0, 3600.0, 86400.0], n), np.nan)
+    jobs["user"] = rng.choice(["ada", "a/b", "a%2Fb", "unknown", None], n)
+    jobs["group"] = rng.choice(["x", "y", None], n)
+    return jobs
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("requested", [True, False])
+def test_a_table_in_memory_and_its_file_have_the_same_usage(tmp_path, seed, requested):
+    jobs = _untidy_jobs(seed)
+    jobs = jobs if requested else jobs.drop(columns="requested_time")
+    jobs.to_parquet(tmp_path / "jobs.parquet")
+    for by in (None, "user", "group/user"):
+        for value in ("gpu_hours", "gpus_peak", "wanted", "jobs"):
+            options = {"by": by, "value": value, "freq": "6h"}
+            table, file = usage_series(jobs, **options), usage_series(tmp_path / "jobs.parquet", **options)
+            pd.testing.assert_frame_equal(table, file, rtol=1e-9)
+            assert table.attrs == file.attrs
+    both = [usage_series(source, pending=True) for source in (jobs, tmp_path / "jobs.parquet")]
+    pd.testing.assert_frame_equal(*both, rtol=1e-9)

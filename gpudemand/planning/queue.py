@@ -17,6 +17,7 @@ from gpudemand.jobs.times import parse_timestamp
 from gpudemand.planning.queue_kernels import NEVER, POLICIES, QueuedJobs, fits, nodes_of, simulate_events
 from gpudemand.planning.run_time import RunTimeModel
 from gpudemand.units import format_number_of, plural
+from gpudemand.usage.runs import Runs
 
 #: GPUs: a number, or a number from each time on.
 Gpus: TypeAlias = float | pd.Series
@@ -102,8 +103,6 @@ def _over_time(label: str, gpus: Gpus) -> tuple[IntArray, FloatArray]:
 
 #: Longer requests (30 years) plan nothing.
 _LONGEST_S = 1e9
-#: Rows of the log that expected run times are learned from by default; few jobs have no end.
-_MOST_ROWS = 50_000
 
 
 def simulate_queue(
@@ -141,7 +140,8 @@ def simulate_queue(
         GPUs of a node, for all pools or by pool. A job of less needs them on one node, the one that it fits best, a
         larger one whole empty nodes and one for the rest. By default GPUs are interchangeable.
     run_time : RunTimeModel, optional
-        Expects how long jobs without an end run; by default one that is fitted to `jobs`.
+        Expects how long jobs without an end run; by default, for the share of their request that others took, or as
+        long as others of as many GPUs that ran at least as long.
 
     Returns
     -------
@@ -196,17 +196,30 @@ def simulate_queue(
 
 
 def run_seconds(jobs: pd.DataFrame, run_time: RunTimeModel | None = None) -> FloatArray:
-    """Run times of jobs (s); of those without an end as a `RunTimeModel` expects them, by default fitted to `jobs`."""
+    """Run times of jobs (s); of those without an end as a `RunTimeModel` or, by default, `Runs.expected` has them."""
     run_s = seconds_since(jobs["end"], start_times(jobs).fillna(jobs["submit"])).copy()
     unfinished = jobs[jobs["end"].isna()]
-    if len(unfinished):
-        model = RunTimeModel(max_rows=_MOST_ROWS).fit(jobs) if run_time is None else run_time
-        runs = (start_times(unfinished) < model.until_).to_numpy(dtype=bool)
+    if len(unfinished) and run_time is None:
+        return _with_expected(run_s, jobs)
+    if len(unfinished) and run_time is not None:
+        runs = (start_times(unfinished) < run_time.until_).to_numpy(dtype=bool)
         if runs.any():
-            running = model.predict_remaining(unfinished[runs])
+            running = run_time.predict_remaining(unfinished[runs])
             run_s[unfinished.index[runs]] = running["elapsed_s"] + running["mean_remaining_s"]
         if not runs.all():
-            run_s[unfinished.index[~runs]] = model.predict(unfinished[~runs])["mean_run_time_s"]
+            run_s[unfinished.index[~runs]] = run_time.predict(unfinished[~runs])["mean_run_time_s"]
+    return run_s
+
+
+def _with_expected(run_s: FloatArray, jobs: pd.DataFrame) -> FloatArray:
+    """Run times (s), of jobs without an end as those of others let expect; of jobs without GPUs, it does not matter."""
+    if np.isnan(run_s).all():
+        raise InputError("no job in the log has ended, so nothing says how long jobs run.")
+    runs = Runs.of(jobs)
+    newest = max(int(times.max()) for times in (runs.submit, runs.begin, runs.end))
+    places, lengths = runs.expected(newest + 1)
+    run_s = np.nan_to_num(run_s)
+    run_s[places] = lengths / 1e6
     return run_s
 
 

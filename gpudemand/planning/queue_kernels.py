@@ -10,9 +10,9 @@ from gpudemand._array import FloatArray, IntArray, compiled, compiled_in_place, 
 
 
 class Timeline(NamedTuple):
-    """Jobs with the soonest last; an insertion moves those that are sooner.
+    """Jobs by time, the soonest last.
 
-    `time`, `job`: shape (n_jobs,). `n`: shape (1,); number of jobs in it.
+    `time`: shape (n_jobs,); of each job. `job`: shape (n_jobs,); jobs in order. `n`: shape (1,); number of jobs in it.
     """
 
     time: IntArray
@@ -27,31 +27,39 @@ def empty_timeline(n_jobs: int) -> Timeline:
 
 
 @compiled_in_place
+def _place_of(line: Timeline, time: int) -> int:
+    """Place of the first job that is not later than a time."""
+    low, high = 0, line.n[0]
+    while low < high:
+        middle = (low + high) // 2
+        if line.time[line.job[middle]] > time:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled_in_place
 def insert(line: Timeline, time: int, job: int) -> None:
     """Insert a job; of jobs with the same time, the first inserted is the soonest."""
-    place = line.n[0]
-    while place > 0 and line.time[place - 1] <= time:
-        line.time[place], line.job[place] = line.time[place - 1], line.job[place - 1]
-        place -= 1
-    line.time[place], line.job[place] = time, job
+    place, end = _place_of(line, time), np.uint64(line.n[0])
+    # Places without a sign: for others Numba looks whether they are negative, which takes most of the simulation.
+    for moved in range(end - np.uint64(place)):
+        line.job[end - moved] = line.job[end - moved - np.uint64(1)]
+    line.time[job], line.job[place] = time, job
     line.n[0] += 1
 
 
 @compiled_in_place
-def remove(line: Timeline, time: int, job: int) -> None:
-    """Remove a job whose time is known."""
-    low, high = 0, line.n[0]
-    while low < high:  # first job not later than `time`
-        middle = (low + high) // 2
-        if line.time[middle] > time:
-            low = middle + 1
-        else:
-            high = middle
-    while line.job[low] != job:
-        low += 1
+def remove(line: Timeline, job: int) -> None:
+    """Remove a job."""
+    place = _place_of(line, line.time[job])
+    while line.job[place] != job:
+        place += 1
     line.n[0] -= 1
-    for place in range(low, line.n[0]):
-        line.time[place], line.job[place] = line.time[place + 1], line.job[place + 1]
+    first = np.uint64(place)
+    for moved in range(np.uint64(line.n[0]) - first):
+        line.job[first + moved] = line.job[first + moved + np.uint64(1)]
 
 
 #: GPUs are sums of shares such as 0.1.
@@ -234,10 +242,11 @@ def set_running(profile: Profile, now: int, free: float, expected: Timeline, gpu
     profile.time[0], profile.free[0], profile.n[0] = now, free, 1
     for place in range(expected.n[0] - 1, -1, -1):
         last = profile.n[0] - 1
-        if expected.time[place] > profile.time[last]:
-            profile.time[last + 1], profile.free[last + 1] = expected.time[place], profile.free[last]
+        job = expected.job[place]
+        if expected.time[job] > profile.time[last]:
+            profile.time[last + 1], profile.free[last + 1] = expected.time[job], profile.free[last]
             profile.n[0] += 1
-        profile.free[profile.n[0] - 1] += gpus[expected.job[place]]
+        profile.free[profile.n[0] - 1] += gpus[job]
 
 
 @compiled_in_place
@@ -345,7 +354,7 @@ def _handle_events(
     """Handle the ends, changes of the capacity and submissions one at a time, in order."""
     arrived, changed, wake = 0, 0, NEVER
     while True:
-        end = state.ends.time[state.ends.n[0] - 1] if state.ends.n[0] else NEVER
+        end = state.ends.time[state.ends.job[state.ends.n[0] - 1]] if state.ends.n[0] else NEVER
         change = change_at[changed] if changed < len(change_at) else NEVER
         submit = state.jobs.submit[arrivals[arrived]] if arrived < len(arrivals) else NEVER
         now = min(end, change, submit, wake)
@@ -396,13 +405,11 @@ def _initial_state(jobs: QueuedJobs, highest: float, node_gpus: float, policy: i
 @inlined
 def _end_job(state: _State) -> bool:
     """End the job that is the first to be over; return whether it was expected to run longer."""
-    place_ = state.ends.n[0] - 1
-    job, end = state.ends.job[place_], state.ends.time[place_]
     state.ends.n[0] -= 1
-    expected = state.starts[job] + state.jobs.requested[job]
-    remove(state.expected, expected, job)
+    job = state.ends.job[state.ends.n[0]]
+    remove(state.expected, job)
     _add_gpus(state, state.free, job, 1)
-    return expected > end
+    return state.expected.time[job] > state.ends.time[job]
 
 
 @inlined
@@ -487,12 +494,13 @@ def _reserve(state: _State, head: int) -> int:
     take_minimum(state.free, state.free, ahead)
     total, time = ahead.sum(), NEVER
     for place_ in range(expected.n[0] - 1, -1, -1):
-        if expected.time[place_] > time:
+        job = expected.job[place_]
+        if expected.time[job] > time:
             break
-        _add_gpus(state, ahead, expected.job[place_], 1)
-        total += gpus[expected.job[place_]]
+        _add_gpus(state, ahead, job, 1)
+        total += gpus[job]
         if time == NEVER and total > gpus[head] - 1e-6 and fits(ahead, gpus[head], state.node_gpus):
-            time = expected.time[place_]
+            time = expected.time[job]
     if time < NEVER:
         place(ahead, gpus[head], state.node_gpus, state.trial_following)
     return time

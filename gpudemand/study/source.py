@@ -26,7 +26,8 @@ from gpudemand.units import mark_fractions, mark_type
 from gpudemand.usage.bins import bin_edges, parse_freq
 from gpudemand.usage.idle import checked_idle_table, idle_table
 from gpudemand.usage.read import binned_means, gaps_between, pulled_usage, tells
-from gpudemand.usage.series import checked_usage, drop_last_bin, end_of_record, to_long
+from gpudemand.usage.runs import Runs, RunsQuery
+from gpudemand.usage.series import checked_usage, drop_last_bin, end_of_record, key_columns, to_long
 
 #: A column, or the part that each user belongs to; None is the total.
 Key: TypeAlias = str | Mapping[str, str] | None
@@ -105,9 +106,22 @@ class JobSource:
     def _computed(self) -> dict[Any, pd.DataFrame]:
         return {}
 
+    @cached_property
+    def _runs(self) -> Runs:
+        return Runs.of(self.jobs)
+
+    @cached_property
+    def _queries(self) -> dict[str | None, RunsQuery]:
+        return {}
+
     def _usage(self, by: Key, freq: str, value: str) -> pd.DataFrame:
         jobs, key = self._keyed(by)
-        usage = checked_usage(jobs, key, freq, value, until=self.settings.until, tz=self.settings.tz)
+        log = self._queries.get(key) if jobs is self.jobs else None
+        if log is None:
+            log = RunsQuery(jobs, key_columns(key), self._runs)
+            if jobs is self.jobs:
+                self._queries[key] = log
+        usage = checked_usage(jobs, key, freq, value, until=self.settings.until, tz=self.settings.tz, log=log)
         if key is not None:
             attrs = usage.attrs
             usage = usage.assign(unique_id=usage["unique_id"].map(original_names(jobs, key)).astype(STRING))

@@ -1,4 +1,4 @@
-"""The query that bins a job log, in DuckDB, on tables, files and stores."""
+"""The query that bins a job log which is not loaded, in DuckDB, on files and stores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpudemand._validation import InputError, require_names
 from gpudemand.jobs import schema
 from gpudemand.jobs.columns import NUMBER, STATUS_OF_WORD
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, csv_batches, open_parquet
-from gpudemand.jobs.table import database, in_microseconds, unusable
+from gpudemand.jobs.table import unusable
 from gpudemand.jobs.times import NO_SUCH_TIME, NULL_MARKERS, TimeParser, parse_timezone
 from gpudemand.store import exact_name, is_store, read_store
 
@@ -203,18 +203,16 @@ class Bounds:
 
 
 @contextmanager
-def open_log(
-    source: pd.DataFrame | Path, by: Sequence[str], *, pending: bool, tz: object = None
-) -> Iterator[JobLogQuery]:
-    """Open a job log for queries.
+def open_log(path: Path, by: Sequence[str], *, pending: bool, tz: object = None) -> Iterator[JobLogQuery]:
+    """Open a file of a job log for queries.
 
-    `source`: what `check_jobs` returned, or a Parquet or CSV file of a job table. `by`: columns whose values, joined
-    by ``/``, name a series; empty for the total. `pending`: whether intervals begin at the submit and include
-    waiting. `tz`: zone of times that have none.
+    `path`: Parquet or CSV file of a job table, or a store. `by`: columns whose values, joined by ``/``, name a series;
+    empty for the total. `pending`: whether intervals begin at the submit and include waiting. `tz`: zone of times that
+    have none.
     """
-    with _database_of_file() if isinstance(source, Path) else database().cursor() as db:
+    with _database_of_file() as db:
         db.execute("SET enable_progress_bar = false")
-        yield JobLogQuery(db, source, by, pending, tz)
+        yield JobLogQuery(db, path, by, pending, tz)
 
 
 @contextmanager
@@ -230,14 +228,9 @@ def _database_of_file() -> Iterator[duckdb.DuckDBPyConnection]:
 class JobLogQuery:
     """Queries over a canonical job log that is not loaded into memory; see `open_log`."""
 
-    def __init__(
-        self, db: duckdb.DuckDBPyConnection, source: pd.DataFrame | Path, by: Sequence[str], pending: bool, tz: object
-    ) -> None:
+    def __init__(self, db: duckdb.DuckDBPyConnection, path: Path, by: Sequence[str], pending: bool, tz: object) -> None:
         self._db = db
-        if isinstance(source, Path):
-            self._open(source, tz)
-        else:
-            self._db.register("typed", in_microseconds(source))
+        self._open(path, tz)
         self._create_runs_view(by, pending)
 
     def _open(self, path: Path, tz: object) -> None:

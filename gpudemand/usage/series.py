@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ from gpudemand.jobs.times import parse_timestamp, parse_timezone
 from gpudemand.store import is_store
 from gpudemand.usage.bins import BinnedGpuTime, bin_edges, parse_freq
 from gpudemand.usage.query import KEYS, Bounds, JobLogQuery, open_log
+from gpudemand.usage.runs import Runs, RunsQuery
 
 
 def binned_values(
-    log: JobLogQuery, value: str, edges: pd.DatetimeIndex, n_keys: int, begin: int, until: int
+    log: JobLogQuery | RunsQuery, value: str, edges: pd.DatetimeIndex, n_keys: int, begin: int, until: int
 ) -> FloatArray:
     """Values as `usage_series` defines them, shape (n_keys, n_bins), from `begin` to `until` (microseconds)."""
     edges_us = edges.as_unit("us").asi8
@@ -43,7 +45,7 @@ def binned_values(
     return gpu_hours if value == "gpu_hours" else gpu_hours / (np.diff(edges_us) / 3.6e9)
 
 
-def _peaks(log: JobLogQuery, edges_us: IntArray, n_keys: int, begin: int, until: int) -> FloatArray:
+def _peaks(log: JobLogQuery | RunsQuery, edges_us: IntArray, n_keys: int, begin: int, until: int) -> FloatArray:
     """Peak of the GPUs held, shape (n_keys, n_bins)."""
     shape = (n_keys, edges_us.size)
     peak, last, at_edge = np.zeros(shape), np.full(shape, np.nan), np.zeros(shape, dtype=bool)
@@ -61,7 +63,7 @@ def _peaks(log: JobLogQuery, edges_us: IntArray, n_keys: int, begin: int, until:
     return np.maximum(peak, np.where(at_edge, 0.0, entering))[:, :-1]
 
 
-def _levels(log: JobLogQuery, begin: int, until: int) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+def _levels(log: JobLogQuery | RunsQuery, begin: int, until: int) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
     """Batches of key code, time and GPUs held from then on, one a time and key, sorted."""
     level, pending = 0.0, None
     for batch in log.changes(begin, until):
@@ -169,20 +171,24 @@ def checked_usage(
     tz: object = None,
     pending: bool = False,
     partial: bool = True,
+    log: RunsQuery | None = None,
 ) -> pd.DataFrame:
-    """`usage_series` of a table that `check_jobs` has returned, or of a file, whose rows are checked as it is read."""
+    """`usage_series` of a table that `check_jobs` has returned, or of a file, whose rows are checked as it is read.
+
+    `log`: queries of the table by this key, where they were made before.
+    """
     check_choice("value", value, VALUES)
     if pending and value == "wanted":
         raise InputError("wanted GPUs are those of the run time only; drop pending=True, which adds the wait.")
     columns, zone = key_columns(by), calendar(tz)
     whole = complete_period(source) if isinstance(source, pd.DataFrame) else (None, None)
     start, until = (of_log if given is None else given for given, of_log in zip((start, until), whole, strict=True))
-    with open_log(source, columns, pending=pending, tz=tz) as log:
-        bounds = log.bounds()
-        check_named(columns, log)
+    with _opened(source, columns, log, pending, tz) as query:
+        bounds = query.bounds()
+        check_named(columns, query)
         begin, stop, edges = period(bounds, freq, zone, start=start, until=until)
-        keys = log.keys()
-        y = binned_values(log, value, edges, len(keys), microseconds(begin), microseconds(stop))
+        keys = query.keys()
+        y = binned_values(query, value, edges, len(keys), microseconds(begin), microseconds(stop))
     times, names = edges[:-1], pd.array(keys, dtype=STRING)
     ds = times[np.tile(np.arange(len(times)), len(keys))]
     usage = pd.DataFrame({"unique_id": names.repeat(len(times)), "ds": ds, "y": y.ravel()})
@@ -190,6 +196,17 @@ def checked_usage(
     usage.attrs = {"kind": _stated_kind(source), "value": value, "freq": parse_freq(freq).freqstr}
     usage.attrs |= {"until": stop.isoformat(), **counts}
     return usage if partial or stop >= edges[-1] else drop_last_bin(usage)
+
+
+@contextmanager
+def _opened(
+    source: pd.DataFrame | Path, by: Sequence[str], log: RunsQuery | None, pending: bool, tz: object
+) -> Iterator[JobLogQuery | RunsQuery]:
+    if isinstance(source, Path):
+        with open_log(source, by, pending=pending, tz=tz) as query:
+            yield query
+    else:
+        yield log or RunsQuery(source, by, Runs.of(source, pending=pending))
 
 
 def period(
@@ -227,7 +244,7 @@ def key_columns(by: str | Sequence[str] | None) -> list[str]:
     return columns
 
 
-def check_named(columns: Sequence[str], log: JobLogQuery) -> None:
+def check_named(columns: Sequence[str], log: JobLogQuery | RunsQuery) -> None:
     """Raise an `InputError` for a column that names no job."""
     for name in sorted(set(columns) - set(log.named(columns)), key=columns.index):
         known = " or ".join([*log.named(), "total"])
