@@ -16,7 +16,7 @@ BLAS_TESTS = tests/test_linalg.py tests/cost/test_augmented_linear.py tests/cost
 ONE_THREAD = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # uv installs no bytecode: without writing it, every process compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup core docs report test test-all lab check format lint types notebooks prescott modern giotto bench bench-cost bench-segments bench-forecast bench-planning bench-scale bench-report bench-users clean
+.PHONY: help setup core requirements docs report test test-all lab check format lint types notebooks prescott modern giotto bench bench-cost bench-segments bench-forecast bench-planning bench-scale bench-report bench-users clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1|/' | column -t -s '|'
@@ -26,6 +26,11 @@ setup: ## make .venv and install everything (the other commands do this by thems
 
 core:
 	@VENV="$(VENV)" PYTHON="$(PYTHON)" bash scripts/setup.sh core
+
+requirements: core ## pin what gpudemand alone needs, with hashes, in requirements.txt
+	@{ echo "# What gpudemand alone needs, and to build it, with hashes; made by \`make requirements\` from constraints.txt."; \
+	  printf 'hatchling\neditables\n' | $(BIN)/uv pip compile --quiet --no-header --no-annotate --generate-hashes --universal \
+	    --python-version 3.11 --constraint constraints.txt pyproject.toml -; } > requirements.new && mv requirements.new requirements.txt
 
 report: core ## demand report on the bundled sample; LOG=jobs.csv ARGS="--format sacct --tz UTC" for your own
 	@$(BIN)/gpudemand report $(LOG) --out $(OUT) $(ARGS)

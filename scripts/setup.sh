@@ -8,7 +8,9 @@ cd "$(dirname "$0")/.."
 set_=${1:-all}
 venv=${VENV:-.venv}
 
-fresh() { [ -e "$venv/.$1" ] && [ "$venv/.$1" -nt pyproject.toml ] && [ "$venv/.$1" -nt constraints.txt ]; }
+fresh() {
+  for file in pyproject.toml constraints.txt requirements.txt; do [ "$venv/.$1" -nt "$file" ] || return 1; done
+}
 if fresh all || fresh "$set_" || { [ "$set_" = core ] && fresh docs; }; then exit 0; fi
 
 supported() { "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; }
@@ -55,7 +57,11 @@ else
   echo "setup: uv cannot be had here, so pip does the same, in minutes instead of seconds"
   install=("${pip[@]}" install)
 fi
-if [ "$set_" != all ]; then
+if [ "$set_" = core ]; then
+  # What has a hash cannot be installed together with a folder, which has none.
+  "${install[@]}" --require-hashes --requirement requirements.txt
+  "${install[@]}" --no-deps --no-build-isolation --editable .
+elif [ "$set_" = docs ]; then
   "${install[@]}" --constraint constraints.txt --editable ".$extras"
 elif [ -n "$uv" ]; then
   "${install[@]}" --constraint constraints.txt --editable '.[all,dev]' giotto-tda

@@ -173,6 +173,11 @@ def test_a_bug_is_one_line_too(monkeypatch):
     assert "this is a bug (ZeroDivisionError" in line
 
 
+def test_what_does_not_fit_into_memory_is_one_line_and_no_bug(monkeypatch):
+    monkeypatch.setattr("gpudemand.cli.report._read", lambda *_: bytearray(1 << 62))
+    assert "there is not enough memory" in one_line_error(invoke("report", "log.csv", "--quiet"))
+
+
 def test_a_large_file_is_queried_and_not_read(log_file, tmp_path, monkeypatch):
     monkeypatch.setattr("gpudemand.cli.app._read", lambda *_: pytest.fail("the file was read"))
     result = invoke("usage", log_file, "--by", "total", "--out", tmp_path / "usage.parquet", "--quiet")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,16 @@ def test_the_environment_wins_over_files():
 def test_several_indexes_are_compared_as_pip_does():
     settings = uv_settings("global.extra-index-url='https://a.example\\nhttps://b.example'")
     assert settings == {"UV_INDEX": "https://a.example https://b.example", "UV_INDEX_STRATEGY": "unsafe-best-match"}
+
+
+def test_all_that_the_package_needs_is_pinned_with_hashes_as_it_was_tested():
+    text = (ROOT / "requirements.txt").read_text()
+    pins = dict(re.findall(r"^(\S+?)==(\S+).*\\(?:\n    --hash=sha256:[0-9a-f]{64}.*)+$", text, re.M))
+    assert pins.keys() == set(re.findall(r"^[^\s#=]+(?===)", text, re.M))
+    tested = dict(re.findall(r"^(\S+?)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M))
+    assert {name: tested.get(name, version) for name, version in pins.items()} == pins
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert {re.match(r"[\w-]+", each)[0] for each in needed} <= pins.keys()
 
 
 def test_what_the_sacct_line_of_the_readme_prints_can_be_read(tmp_path):

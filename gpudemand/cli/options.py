@@ -135,10 +135,11 @@ def one_line(command: Callable[P, None]) -> Callable[P, None]:
             except KeyboardInterrupt:
                 print_message("interrupted; run the same command again.")
                 raise typer.Exit(INTERRUPTED) from None
-            except (InputError, OSError) as error:
+            except (InputError, OSError, MemoryError) as error:
                 if kwargs["debug"] or context.obj:
                     raise
-                print_message(error)
+                needs = f"there is not enough memory ({error}); take a coarser --freq or less of the log."
+                print_message(needs if isinstance(error, MemoryError) else error)
                 raise typer.Exit(_FAILED) from None
             except Exception as error:  # outermost handler: an unexpected error is a bug
                 if kwargs["debug"] or context.obj:
