@@ -17,6 +17,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
@@ -183,12 +184,14 @@ def replace_folder(path: str | os.PathLike[str], manifest: str, about: Mapping[s
     Linux and macOS swap both folders in one step. Where the system or its file system cannot (some network file
     systems, Windows), the old folder is renamed first, and a kill between the two renames leaves it under that name.
 
+    Processes that replace the same folder wait for one another, so that each can keep what it needs of the older one.
+
     `path`: the folder; made if absent. See `check_replaceable` for what it may hold. `manifest`: name of its file
     that lists all others, written last. `about`: further entries of the manifest.
     """
     target = check_replaceable(path, manifest)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _beside(target) as new:
+    with _alone(target / manifest), _beside(target) as new:
         new.mkdir()
         if target.exists():
             _copy_access(target, new)  # before there are files in it, which inherit them
@@ -298,6 +301,31 @@ def _locked(folder: Path) -> Iterator[bool | None]:
         except OSError:
             found = None
         yield found
+
+
+@contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    """Wait until no other process has the lock of a file that may be replaced meanwhile."""
+    until = time.monotonic() + PATIENCE_S
+    while sys.platform != "win32":  # which renames no open file
+        with ExitStack() as stack:
+            try:
+                descriptor = os.open(file, os.O_RDWR)
+                stack.callback(os.close, descriptor)
+                own = lock(descriptor) and os.path.samestat(os.fstat(descriptor), file.stat())
+            except OSError:  # there is no older one, or nobody can tell
+                own = True
+            if own:
+                yield
+                return
+        if time.monotonic() > until:
+            raise InputError(f"another process is writing {str(file.parent)!r}; wait for its end, and try again.")
+        time.sleep(0.05)
+    yield
+
+
+#: How long a process waits for another that writes into the same folder.
+PATIENCE_S = 30.0
 
 
 def lock(descriptor: int) -> bool:

@@ -17,11 +17,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gpudemand import _files
 from gpudemand._files import file_sha256, lock, manifest_text, read_manifest, replace_file
 from gpudemand._validation import InputError, shorten
-
-#: How long a process waits for another that writes into the same folder.
-_PATIENCE_S = 30.0
 
 
 @contextmanager
@@ -38,7 +36,7 @@ def locked_folder(path: Path, own: str, what: str) -> Iterator[None]:
     if held and not (path / own).is_file():
         raise InputError(f"{str(path)!r} holds {min(held)!r} and no {what}; name an empty or a new folder.")
     with (path / ".lock").open("a+b") as file:
-        until = time.monotonic() + _PATIENCE_S
+        until = time.monotonic() + _files.PATIENCE_S
         while not lock(file.fileno()):
             if time.monotonic() > until:
                 raise InputError(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import stat
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -111,7 +113,7 @@ def test_a_folder_is_old_or_new_after_a_fault_at_any_step(tmp_path, old, fault):
 @needs_fork
 def test_without_a_swap_a_failed_rename_restores_the_old_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(_atomic, "_swap", lambda one, other: False)
-    for step in range(1, 60):
+    for step in range(1, 100):
         place = tmp_path / f"{step}" / "folder"
         place.parent.mkdir()
         fill(place, a="old")
@@ -294,6 +296,28 @@ def test_on_a_network_file_system_nothing_in_use_is_removed(tmp_path, monkeypatc
         assert new.read_text() == "slow"
     assert [(tmp_path / name).read_text() for name in ("file", "other")] == ["slow", "quick"]
     assert left.exists() != with_locks
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks of POSIX")
+def test_who_replaces_a_folder_finds_what_the_one_before_wrote(tmp_path):
+    place, started = tmp_path / "folder", threading.Event()
+    fill(place, a="0")
+
+    def add(name):
+        started.set()
+        with replace_folder(place, LIST, {"format": 1}) as new:
+            shutil.copytree(place / "inner", new / "inner")
+            (new / "inner" / name).write_text(name)
+
+    other = threading.Thread(target=add, args=("c",))
+    with replace_folder(place, LIST, {"format": 1}) as new:
+        other.start()
+        started.wait()
+        time.sleep(0.2)
+        shutil.copytree(place / "inner", new / "inner")
+        (new / "inner" / "b").write_text("b")
+    other.join()
+    assert content(place) == {"a": "0", "b": "b", "c": "c"}
 
 
 def test_a_file_that_is_saved_at_the_last_moment_is_not_deleted(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from gpudemand import store as store_module
+from gpudemand import _files
 from gpudemand._validation import InputError
 from gpudemand.datasets import make_cluster
 from gpudemand.jobs import read_jobs
@@ -117,7 +117,7 @@ def test_files_of_others_stay(tmp_path):
 
 
 def test_who_holds_the_lock_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_module, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(_files, "PATIENCE_S", 0.1)
     with open_store(tmp_path), pytest.raises(InputError, match=rf"being written by process {os.getpid()} on .* since"):
         put(tmp_path, 0, 1, 1.0)
     put(tmp_path, 0, 1, 1.0)
