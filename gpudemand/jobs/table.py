@@ -65,13 +65,11 @@ def rejections(jobs: pd.DataFrame) -> pd.Series:
     return pd.Series(reasons, index=jobs.index)
 
 
-def in_microseconds(jobs: pd.DataFrame) -> pa.Table:
-    """Arrow table of what queries refer to: names, numbers, and times (``start_us``, ...) in µs since 1970."""
-    same = [name for name, dtype in COLUMNS.items() if dtype == STRING or name in ("gpus", "requested_time")]
+def _for_rules(jobs: pd.DataFrame) -> pa.Table:
+    """Arrow table of what the rules refer to; times (``start_us``, ...) are in microseconds since 1970."""
     times = [name for name, dtype in COLUMNS.items() if dtype == TIME]
-    columns = {name: jobs[name] for name in same} | {name: _column(jobs, name, STRING) for name in schema.OTHER_KEYS}
     return pa.table(
-        {name: pa.array(values, from_pandas=True) for name, values in columns.items()}
+        {name: pa.array(jobs[name], from_pandas=True) for name in ("job_id", "cluster", "status", "gpus")}
         | {f"{name}_us": pa.array(jobs[name].dt.as_unit("us")).cast(pa.int64()) for name in times}
     )
 
@@ -79,7 +77,7 @@ def in_microseconds(jobs: pd.DataFrame) -> pa.Table:
 def _query(sql: str, jobs: pd.DataFrame) -> pa.Table:
     """Result of a query over ``jobs``, in the order of its rows."""
     with database().cursor() as db:
-        db.register("jobs", in_microseconds(jobs))
+        db.register("jobs", _for_rules(jobs))
         return pa.table(db.sql(sql))
 
 
@@ -117,7 +115,7 @@ def superseded(jobs: pd.DataFrame) -> BoolArray:
 def _duplicated(jobs: pd.DataFrame) -> BoolArray:
     """Rows whose job and start (or submit, if it has none) an earlier row has already."""
     mask = np.zeros(len(jobs), dtype=bool)
-    if _query(schema.COUNT_DUPLICATES.format(relation="jobs"), jobs)[0][0].as_py():
+    if len(_query(schema.MAYBE_DUPLICATES.format(relation="jobs"), jobs)):
         known = jobs["job_id"].notna().to_numpy()
         waiting = jobs["submit"].where(jobs["start"].isna())
         mask[known] = jobs[["cluster", "job_id", "start"]].assign(submit=waiting)[known].duplicated().to_numpy()

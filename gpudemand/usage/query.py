@@ -79,9 +79,7 @@ def _check_rows(db: duckdb.DuckDBPyConnection, name: str) -> None:
     reason = f"coalesce(unreadable, {schema.first_reason(schema.RULES)})"
     query = f"SELECT {reason}, count(*) FROM typed GROUP BY 1 ORDER BY 2 DESC, 1"
     counts = {reason: count for reason, count in db.execute(query).fetchall() if reason}
-    # Whether two may be the same: of 100 million runs, hashes fit into memory where names and times do not.
-    equal = f"SELECT 1 FROM typed WHERE job_id IS NOT NULL GROUP BY hash({schema.RUN}) HAVING count(*) > 1 LIMIT 1"
-    if db.execute(equal).fetchall():
+    if db.execute(schema.MAYBE_DUPLICATES.format(relation="typed")).fetchall():
         [(duplicates,)] = db.execute(schema.COUNT_DUPLICATES.format(relation="typed")).fetchall()
         counts |= {schema.DUPLICATE: int(duplicates)} if duplicates else {}
     if counts:

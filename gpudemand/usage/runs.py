@@ -194,7 +194,7 @@ def _series_of(jobs: pd.DataFrame, by: Sequence[str]) -> tuple[IntArray, list[st
         values = jobs[column] if column in jobs else pd.Series(np.nan, jobs.index, dtype=object)
         found, unique = pd.factorize(values)
         parts = [str(name).replace("/", "%2F") for name in unique] + ["unknown"]
-        both, codes = np.unique(codes * len(parts) + np.where(found < 0, len(parts) - 1, found), return_inverse=True)
+        codes, both = pd.factorize(codes * len(parts) + np.where(found < 0, len(parts) - 1, found))
         names = np.array(
             [f"{names[pair // len(parts)]}{'/' if place else ''}{parts[pair % len(parts)]}" for pair in both],
             dtype=object,
