@@ -40,7 +40,7 @@ USAGE_CALLS = {
     "AnalogueForecaster.fit": lambda usage: gd.AnalogueForecaster().fit(usage).predict(USAGE, h=2),
     "AnalogueForecaster.predict": lambda usage: gd.AnalogueForecaster().fit(USAGE).predict(usage, h=2),
     "Panel.from_long": lambda usage: gd.forecast.Panel.from_long(usage).values,
-    "JobDemandModel.fit": lambda usage: gd.JobDemandModel(top_down=None, combine=False).fit(LOG, usage).predict(h=2),
+    "JobDemandModel.fit": lambda usage: gd.JobDemandModel(combine=False).fit(LOG, usage).predict(h=2),
 }
 USAGE_FORMS = {
     "pyarrow": arrow,

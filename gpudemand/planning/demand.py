@@ -12,10 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import BoolArray, FloatArray, IntArray, solve_each
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.forecast.forecaster import Forecaster
 from gpudemand.forecast.intervals import PastErrors, check_levels, prediction_intervals
 from gpudemand.forecast.panel import Panel, phase_mean, rolling_mean
-from gpudemand.forecast.regression import RidgeAutoregression
 from gpudemand.jobs.table import check_jobs, checked_as_of, seconds_since, start_times, wall_clock_seconds
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.planning.run_time import RunTimeModel, SurvivalCurves, person_periods
@@ -376,33 +374,6 @@ def _cumulative(values: FloatArray) -> FloatArray:
     return np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0)])
 
 
-#: Grid of weights, and fewest origins for other than equal weights.
-_WEIGHTS = np.linspace(0, 1, 21)
-_MIN_ORIGINS = 7
-#: Weights with a loss within this factor of the least are averaged: the minimum is flat and its place uncertain.
-_NEAR_MINIMUM = 1.03
-
-
-def averaging_weights(errors: FloatArray, other_errors: FloatArray, origins: IntArray, present: int) -> FloatArray:
-    """Weight of a second forecast in an average, of least absolute error so far, at each origin and at the end.
-
-    `errors`, `other_errors`: shape (n_series, n_origins, h); naN where unknown. `origins`: shape (n_origins,); bins
-    known at each, ascending. `present`: bins known at the end. Returns shape (n_series, n_origins + 1): weights from
-    0 to 1; one half at origins with few known errors.
-    """
-    n, _, h = errors.shape
-    losses = np.stack([np.abs(errors + weight * (other_errors - errors)) for weight in _WEIGHTS])
-    losses = np.nan_to_num(losses).mean(axis=-1)
-    weights = np.full((n, origins.size + 1), 0.5)
-    for place, now in enumerate(np.append(origins, present)):
-        known = origins + h <= now
-        if known.sum() >= _MIN_ORIGINS:
-            total = losses[:, :, known].sum(axis=2)
-            near = total <= _NEAR_MINIMUM * total.min(axis=0)
-            weights[:, place] = (near * _WEIGHTS[:, None]).sum(axis=0) / near.sum(axis=0)
-    return weights
-
-
 #: Days in the daily profile, and weeks in the mean of the same weekday.
 _PROFILE_DAYS, _WEEKS = 28, 4
 
@@ -443,20 +414,17 @@ class JobDemandModel(BaseEstimator):
     The GPUs that running jobs will hold follow from their survival functions given the time they have run
     (`RunTimeModel`). Those that arriving jobs will hold are a mean of what arrivals after the same hour of earlier days
     held, weighted by recency and weekday. The sum is corrected by top-down forecasts (naive, seasonal naive, daily
-    profile) with ridge regressions by hour ahead, trained at all earlier origins, and then averaged with a top-down
-    forecaster with the weight of least error at earlier origins.
+    profile) with ridge regressions by hour ahead, trained at all earlier origins.
 
     Parameters
     ----------
-    top_down : Forecaster, "auto" or None, default="auto"
-        Forecaster on usage series to average with; ``"auto"`` is `RidgeAutoregression`, if `combine` is true.
     run_time : RunTimeModel, optional
         Run-time model; by default one on the request, the clock, and the history of users and groups, in the zone of
         the usage.
     running : bool, default=True
         Whether to model running jobs separately. Without it all jobs count as arrivals, an ablation.
     combine : bool, default=True
-        Whether to correct the sum by top-down forecasts. Without it, and without `top_down`, only jobs count.
+        Whether to correct the sum by top-down forecasts. Without it only jobs count.
 
     Attributes
     ----------
@@ -486,12 +454,10 @@ class JobDemandModel(BaseEstimator):
 
     def __init__(
         self,
-        top_down: Forecaster | str | None = "auto",
         run_time: RunTimeModel | None = None,
         running: bool = True,
         combine: bool = True,
     ) -> None:
-        self.top_down = top_down
         self.run_time = run_time
         self.running = running
         self.combine = combine
@@ -608,9 +574,6 @@ class JobDemandModel(BaseEstimator):
             hourly = np.stack([self._path(correction, place) for place in [*places, len(origins.hours) - 1]], axis=1)
             paths, actual = self._binned(hourly), self._binned(origins.actual[:, places])
             bins = origins.hours[places] // self.bin_hours_
-            top_down = self._top_down()
-            if top_down is not None and len(places):
-                paths = self._with_top_down(top_down, paths, actual, bins)
             self._forecasts[h] = paths[:, -1], PastErrors(actual - paths[:, :-1], bins)
         return self._forecasts[h]
 
@@ -652,22 +615,6 @@ class JobDemandModel(BaseEstimator):
         """Mean over the hours of each bin."""
         n_bins = paths.shape[-1] // self.bin_hours_
         return paths.reshape(*paths.shape[:-1], n_bins, self.bin_hours_).mean(axis=-1)
-
-    def _top_down(self) -> Forecaster | None:
-        if isinstance(self.top_down, str):
-            check_choice("top_down", self.top_down, ("auto",))
-            return RidgeAutoregression() if self.combine else None
-        return self.top_down
-
-    def _with_top_down(
-        self, top_down: Forecaster, paths: FloatArray, actual: FloatArray, origins: IntArray
-    ) -> FloatArray:
-        """Weighted average with the top-down forecasts, at each origin and at the end."""
-        times, y = self.local_.times, self.local_.values
-        model, n_bins = clone(top_down).fit(self.local_.long_frame(times, {"y": y})), len(times)
-        other = np.maximum(model._paths(y, np.append(origins, n_bins), paths.shape[2]), 0.0)
-        weight = averaging_weights(actual - paths[:, :-1], actual - other[:, :-1], origins, n_bins)
-        return paths + weight[:, :, None] * (other - paths)
 
 
 def _backtest_places(origins: RollingOrigins) -> IntArray:

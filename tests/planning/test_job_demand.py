@@ -9,13 +9,12 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.datasets import make_cluster
 from gpudemand.datasets.simulate import EXPECTED_RUN_SHARE, true_run_time, true_step_time
-from gpudemand.forecast import SeasonallyAdjustedNaive, SeasonalNaive
+from gpudemand.forecast import SeasonallyAdjustedNaive
 from gpudemand.jobs.table import as_jobs
 from gpudemand.planning.demand import (
     HeldJobs,
     JobDemandModel,
     RollingOrigins,
-    averaging_weights,
     forecast_submissions,
     observed_gpu_hours,
 )
@@ -106,23 +105,6 @@ def test_series_by_gpu_type_and_in_days(jobs):
     assert ratio[past > 240].between(0.4, 2.5).all()
 
 
-def test_a_combination_lies_between_its_parts(jobs, usage):
-    alone = SeasonalNaive().fit(usage).predict(24)["SeasonalNaive"].to_numpy()
-    bottom_up = JobDemandModel(run_time=QUICK, combine=False).fit(jobs, usage).predict(24)["JobDemandModel"].to_numpy()
-    both = JobDemandModel(SeasonalNaive(), QUICK, combine=False).fit(jobs, usage).predict(24)["JobDemandModel"]
-    low, high = np.minimum(alone, bottom_up), np.maximum(alone, bottom_up)
-    assert ((both >= low - 1e-9) & (both <= high + 1e-9)).all()
-
-
-def test_the_better_of_two_forecasts_gets_the_weight():
-    rng = np.random.default_rng(0)
-    good, bad = rng.normal(0, 1, (2, 40, 24)), rng.normal(5, 1, (2, 40, 24))
-    shares = averaging_weights(good, bad, np.arange(40) * 24, 41 * 24)
-    assert (shares[:, -1] < 0.1).all()
-    np.testing.assert_array_equal(shares[:, :7], 0.5)
-    assert averaging_weights(bad, good, np.arange(40) * 24, 41 * 24)[0, -1] > 0.9
-
-
 def test_running_jobs_by_hand():
     jobs = HeldJobs(
         np.arange(2), np.array([-1.0, 1.5]), np.array([2.25, np.inf]), np.array([4.0, 1.0]), np.zeros(2, int), 1
@@ -178,8 +160,6 @@ def test_invalid_arguments_raise_a_clear_error(jobs, usage):
     short = usage_series(jobs, by=None, freq="h", value="gpus", start="2026-03-08", until=ORIGIN)
     with pytest.raises(InputError, match="three days of history"):
         JobDemandModel(run_time=QUICK).fit(jobs, short).predict(2, level=[80])
-    with pytest.raises(InputError, match="top_down='best' is not known"):
-        JobDemandModel(top_down="best", run_time=QUICK).fit(jobs, usage).predict(2)
     with pytest.raises(InputError, match="h must be a whole number"):
         JobDemandModel(run_time=QUICK).fit(jobs, usage).predict(0)
 
