@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.metadata import requires
@@ -20,6 +21,16 @@ def test_a_closed_pipe_is_no_error():
     ) as run:
         run.stdout.close()
         assert run.stderr.read() == b""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_options(shell):
+    words = {"COMP_WORDS": "gpudemand report --wa", "COMP_CWORD": "2", "_TYPER_COMPLETE_ARGS": "gpudemand report --wa"}
+    run = {**words, "_TYPER_COMPLETE_FISH_ACTION": "get-args", "_GPUDEMAND_COMPLETE": f"complete_{shell}"}
+    result = CliRunner().invoke(app, [], env=run, prog_name="gpudemand")
+    assert result.exit_code == 0
+    assert {"--wait", "--wait-share"} <= set(re.findall(r"--[\w-]+", result.stdout))
+    assert "--tz" not in result.stdout
 
 
 def test_an_interrupt_is_one_line(monkeypatch):

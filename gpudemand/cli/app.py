@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="GPU demand of a cluster from its job log: usage, forecast, capacity plan, and the cost of training jobs.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
