@@ -28,6 +28,7 @@ from gpudemand.cost.operators import (
     torch_type,
     weighted_flops,
 )
+from gpudemand.cost.tracing import Caveat
 
 #: Calls that use only the shape, type or device of a tensor; they return constants.
 _TEMPLATES = ("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like")
@@ -129,11 +130,21 @@ def storage_key(tensor: Any) -> Hashable:
 def storage_bytes(tensor: Any) -> float:
     """Bytes of the storage of a tensor."""
     if is_sparse(tensor):
-        return float(tensor._nnz() * tensor.element_size())
+        return float(sum(part.numel() * part.element_size() for part in _parts(tensor)))
     try:
         return float(tensor.untyped_storage().nbytes())
     except (NotImplementedError, RuntimeError):
         return float(tensor.numel() * tensor.element_size())
+
+
+def _parts(sparse: Any) -> Sequence[Any]:
+    """Values of a sparse tensor, and where they are."""
+    layout = str(sparse.layout)
+    if layout == "torch.sparse_coo":
+        return sparse._values(), sparse._indices()
+    if layout in ("torch.sparse_csr", "torch.sparse_bsr"):
+        return sparse.values(), sparse.crow_indices(), sparse.col_indices()
+    return sparse.values(), sparse.ccol_indices(), sparse.row_indices()
 
 
 def in_order(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -220,7 +231,7 @@ def is_sparse(tensor: Any) -> bool:
 
 def _density(tensors: Sequence[Any]) -> float:
     """Nonzeros of sparse operands as a share of their elements; 1 for dense ones."""
-    return math.prod(tensor._nnz() / max(tensor.numel(), 1) for tensor in tensors if is_sparse(tensor))
+    return math.prod(_parts(tensor)[0].numel() / max(tensor.numel(), 1) for tensor in tensors if is_sparse(tensor))
 
 
 #: Operators that allocate or describe data, or are views in all but name.
@@ -377,7 +388,15 @@ def kernels_of(first: Sequence[Launch], second: Sequence[Launch], batch: int) ->
     return [kernel._replace(calls=number) for kernel, number in calls.items()]
 
 
-def growth_of(first: Sequence[Launch], second: Sequence[Launch]) -> list[str]:
+#: Said of work that grows with the square of the samples, or launches with them.
+GROWS = Caveat(
+    "its work grows otherwise than the batch, so that the batch may not be its first axis; set batch_first=True or "
+    "transpose in a module around it",
+    math.inf,
+)
+
+
+def growth_of(first: Sequence[Launch], second: Sequence[Launch]) -> list[Caveat]:
     """What is odd about launches with a batch and with twice as many samples."""
     once, twice = (
         [
@@ -386,12 +405,7 @@ def growth_of(first: Sequence[Launch], second: Sequence[Launch]) -> list[str]:
         ]
         for launches in (first, second)
     )
-    if not second or (twice[0] <= 2.001 * once[0] and twice[1] <= once[1]):
-        return []
-    return [
-        "its work grows otherwise than the batch, so that the batch may not be its first axis; set batch_first=True or "
-        "transpose in a module around it"
-    ]
+    return [] if not second or (twice[0] <= 2.001 * once[0] and twice[1] <= once[1]) else [GROWS]
 
 
 def _corresponding(first: Sequence[Launch], second: Sequence[Launch]) -> Sequence[Launch]:
@@ -469,7 +483,7 @@ def _kind(name: str, args: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -
 def _distinct(tensor: Any) -> int:
     """Elements of a tensor without those that broadcasting repeats, or nonzeros of a sparse one."""
     if is_sparse(tensor):
-        return int(tensor._nnz())
+        return int(_parts(tensor)[0].numel())
     return math.prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
 
 

@@ -16,10 +16,11 @@ import copy
 import functools
 import gc
 import itertools
+import math
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from types import CellType, FunctionType
 from typing import Any, NamedTuple, NoReturn
@@ -30,6 +31,7 @@ from gpudemand.cost._surroundings import left_as_found
 from gpudemand.cost.operators import RECURRENT_STATE, Kernel, Operator, runs_in_half, runs_in_single, torch_type
 from gpudemand.cost.tracing import (
     BATCH,
+    Caveat,
     InputSpec,
     Recorder,
     Traced,
@@ -58,12 +60,12 @@ class UnseenError(Exception):
     """The forward pass computes with tensors of operators that were not seen, as of another thread."""
 
 
-class IntegersNeededError(Exception):
-    """An input of undeclared type is used as an index; `position` is that of the input."""
+class OtherInputsError(Exception):
+    """Inputs are other than assumed: `changes` are fields of `InputSpec` by position."""
 
-    def __init__(self, position: int) -> None:
-        super().__init__(position)
-        self.position = position
+    def __init__(self, changes: dict[int, dict[str, Any]]) -> None:
+        super().__init__(changes)
+        self.changes = changes
 
 
 def intercepted(handler: Callable[[Any, Any, Any], Any]) -> AbstractContextManager[Any]:
@@ -217,7 +219,7 @@ class Listener:
         for index in calls.indices(name, tensors):
             position = self._undeclared.get(calls.storage_key(index))
             if position is not None:
-                raise IntegersNeededError(position)
+                raise OtherInputsError({position: {"dtype": "int64"}})
 
     def is_live(self, tensor: Any) -> bool:
         """Whether a tensor depends on inputs or parameters, by calls that were seen."""
@@ -411,11 +413,17 @@ class _Request(NamedTuple):
     def doubled(self) -> _Request:
         """The same with twice as many samples."""
         batch = batch_of(self.specs)
-        shapes = [(2 * batch, *spec.shape[1:]) if spec.shape[:1] == (batch,) else spec.shape for spec in self.specs]
-        pairs = zip(self.specs, shapes, strict=True)
-        return self._replace(specs=[spec._replace(shape=shape) for spec, shape in pairs])
+        return self._replace(specs=[spec.grown(batch) for spec in self.specs])
+
+    def turned(self, *, mixed: bool) -> Iterator[_Request]:
+        """Yield the same with the batch as the second axis, of all inputs that have one, or `mixed`: also of some."""
+        axes = [(1, 0) if len(spec.shape) > 1 else (0,) for spec in self.specs]
+        for chosen in itertools.islice(itertools.product(*axes), _MOST_TURNED if mixed else 1):
+            yield self._replace(specs=[spec.along(axis) for spec, axis in zip(self.specs, chosen, strict=True)])
 
 
+#: Choices of axes that are tried at most, as a network of many inputs has thousands.
+_MOST_TURNED = 7
 #: Seeds of random numbers that a network is traced with whose graph depends on them.
 _SEEDS = range(4)
 
@@ -423,16 +431,18 @@ _SEEDS = range(4)
 def trace(module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool | None = None) -> Traced:
     """Trace `module`; see `OpGraph.from_torch`."""
     module = _check_module(module)
-    request = _Request(module, read_inputs(input_shape, input_dtype), train)
+    specs = read_inputs(input_shape, input_dtype)
+    request = _Request(module, specs, train)
     copied = {id(tensor) for tensor in itertools.chain(module.parameters(), module.buffers())}
     made: list[Any] = []
     with left_as_found(module, copied):
         while True:
             try:
-                traced = _traced(request, made)
+                traced = _on_any_axis(request, made)
                 break
-            except IntegersNeededError as error:
-                request.specs[error.position] = request.specs[error.position]._replace(dtype="int64")
+            except OtherInputsError as error:
+                for position, fields in error.changes.items():
+                    specs[position] = specs[position]._replace(**fields)
     _check_gone(type(module).__name__, made)
     return traced
 
@@ -452,6 +462,27 @@ def _check_gone(name: str, made: list[Any]) -> None:
         )
 
 
+def _on_any_axis(request: _Request, made: list[Any]) -> Traced:
+    """Operators and kernels with the batch as the first axis, or the second if only then work grows as the batch."""
+    first: Traced | InputError
+    try:
+        first = _traced(request, made)
+    except InputError as error:
+        first = error
+    if len(request.specs) > 1 if isinstance(first, InputError) else calls.GROWS in first.caveats:
+        for other in request.turned(mixed=isinstance(first, InputError)):
+            with contextlib.suppress(InputError):
+                found = _traced(other, made)
+                fixed = sum(kernel.fixed_flops for kernel in found.kernels)
+                if found.kernels and not fixed and calls.GROWS not in found.caveats:
+                    shapes = ", ".join(str(spec.shape) for spec in other.specs)
+                    said = Caveat(f"inputs of shape {shapes} are taken to hold {batch_of(other.specs)} samples")
+                    return found._replace(caveats=[said, *found.caveats])
+    if isinstance(first, InputError):
+        raise first
+    return first
+
+
 def _traced(request: _Request, made: list[Any]) -> Traced:
     """Operators and kernels; of a network whose graph depends on random numbers, those with the most operations."""
     traced, is_random = _operators(request, made)
@@ -461,17 +492,21 @@ def _traced(request: _Request, made: list[Any]) -> Traced:
     seed = max(range(len(found)), key=lambda number: found[number].flops)
     caveats = []
     if any(other.operators != traced.operators for other in found):
-        caveats.append(
-            f"its operators depend on random numbers, {min(one.flops for one in found):.3g} to "
-            f"{found[seed].flops:.3g} operations a sample in {len(found)} passes; the largest counts"
-        )
+        least, most = min(one.flops for one in found), found[seed].flops
+        text = f"its operators depend on random numbers, {least:.3g} to {most:.3g} operations a sample"
+        caveats.append(Caveat(f"{text} in {len(found)} passes; the largest counts", _ratio(most, least)))
     kernels, said = _kernels(request._replace(seed=seed), made)
     caveats += [*found[seed].caveats, *said]
     caveats += _missing_kernels(found[seed], kernels)
     return found[seed]._replace(kernels=kernels, caveats=caveats)
 
 
-def _missing_kernels(traced: Traced, kernels: Sequence[Kernel]) -> list[str]:
+def _ratio(one: float, other: float) -> float:
+    """The larger of two amounts as a multiple of the smaller one."""
+    return max(one, other) / min(one, other) if min(one, other) > 0.0 else math.inf
+
+
+def _missing_kernels(traced: Traced, kernels: Sequence[Kernel]) -> list[Caveat]:
     """What of the operators is not in the kernels."""
     if not kernels:
         return []
@@ -480,7 +515,8 @@ def _missing_kernels(traced: Traced, kernels: Sequence[Kernel]) -> list[str]:
     done = sum(kernel.calls * (kernel.flops + kernel.fixed_flops / BATCH) for kernel in forward)
     if traced.flops - spared <= done * _ENOUGH and done <= traced.flops * _ENOUGH:
         return []
-    return [f"its operators have {traced.flops:.3g} operations a sample, the kernels of its forward pass {done:.3g}"]
+    text = f"its operators have {traced.flops:.3g} operations a sample, the kernels of its forward pass {done:.3g}"
+    return [Caveat(text, _ratio(traced.flops, done))]
 
 
 #: Ratio of operations from which on they differ.
@@ -510,7 +546,7 @@ def _operators_on(place: str, request: _Request, made: list[Any]) -> tuple[Trace
     return traced, trace.is_random
 
 
-def _kernels(request: _Request, made: list[Any]) -> tuple[Sequence[Kernel], list[str]]:
+def _kernels(request: _Request, made: list[Any]) -> tuple[Sequence[Kernel], list[Caveat]]:
     """Record kernels on meta tensors, or, where constants with values are mixed in, on fake ones, which are slow.
 
     Empty where a pass runs on neither; also what there is to say about them.
@@ -526,7 +562,12 @@ def _kernels(request: _Request, made: list[Any]) -> tuple[Sequence[Kernel], list
         with contextlib.suppress(InputError):
             twice = _KernelTrace(request.doubled(), place, made).launches()
         return calls.kernels_of(once, twice, batch_of(request.specs)), calls.growth_of(once, twice)
-    return (), [f"the kernels of a step could not be recorded ({reason}), and are derived from its operators"]
+    text = f"the kernels of a step could not be recorded ({reason}), and are derived from its operators"
+    return (), [Caveat(text, _DERIVED)]
+
+
+#: Largest error of seconds from operators where kernels were recorded, too: encoders on an A100 in single precision.
+_DERIVED = 2.83
 
 
 def _check_module(module: Any) -> Any:
@@ -584,7 +625,7 @@ class _Trace:
         return self._recorder.has_fixed
 
     def run(self) -> Traced:
-        """Trace a forward pass on fake tensors; raises `InputError`, or `IntegersNeededError` for an index input."""
+        """Trace a forward pass on fake tensors; raises `InputError`, or `OtherInputsError`."""
         import torch
 
         with warnings.catch_warnings(), calls.seeded(self._seed) as has_drawn, calls.fake_tensor_log_disabled():
@@ -597,7 +638,7 @@ class _Trace:
             try:
                 with gradients, eager, calls.flex_attention_on_cpu():
                     self._forward(module, args, kwargs)
-            except IntegersNeededError:
+            except OtherInputsError:
                 raise
             except Exception as error:
                 self._raise_input_error(error)
@@ -694,8 +735,17 @@ class _Trace:
         with hooks, self._listener.kernels.mode(), self._listener.mode:
             results = list(calls.results_in(module(*args, **kwargs)))
         self._listener.attribute_saved()
+        self._check_samples(results)
         if not any(map(self._listener.is_live, results)) and (results or self._parameters()):
             raise UnseenError
+
+    def _check_samples(self, results: list[Any]) -> None:
+        """Raise `OtherInputsError` if the rows of the results are the samples, and those of the examples are not."""
+        rows = {result.shape[0] for result in results if result.dim()}
+        samples = rows.pop() if len(rows) == 1 else 0
+        ragged = [len(spec.shape) == 1 for spec in self._specs if spec.shape[:1] != (samples,)]
+        if len(self._specs) > 1 < samples != batch_of(self._specs) and ragged and all(ragged):
+            raise OtherInputsError({place: {"samples": samples} for place in range(len(self._specs))})
 
     def _raise_input_error(self, error: Exception) -> NoReturn:
         import torch
@@ -717,7 +767,7 @@ class _Trace:
         return self._recorder.traced(
             name=self._name(),
             framework="pytorch",
-            input_shapes=tuple(spec.shape[1:] for spec in self._specs),
+            input_shapes=tuple(spec.sample for spec in self._specs),
             n_parameters=sum(p.numel() for p in parameters),
             n_trainable=sum(p.numel() for p in parameters if p.requires_grad),
             parameter_bytes=float(sum(p.numel() * p.element_size() for p in parameters)),
@@ -726,11 +776,13 @@ class _Trace:
             state_bytes=calls.state_bytes(self._original),
         )._replace(caveats=self._caveats())
 
-    def _caveats(self) -> list[str]:
-        missing = self._listener.kernels.flops - self._listener.counted
-        if missing <= (_ENOUGH - 1.0) * self._listener.counted:
+    def _caveats(self) -> list[Caveat]:
+        every, counted = self._listener.kernels.flops, self._listener.counted
+        if every <= _ENOUGH * counted:
             return []
-        return [f"{missing / batch_of(self._specs):.3g} operations a sample are of no operator that was seen"]
+        missing = (every - counted) / batch_of(self._specs)
+        text = f"{missing:.3g} operations a sample are of no operator that was seen"
+        return [Caveat(text, _ratio(every, counted))]
 
     def _sparse(self) -> int:
         """Trainable parameters of embeddings with sparse gradients."""

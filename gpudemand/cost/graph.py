@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from gpudemand.cost.operators import (
 from gpudemand.cost.tracing import Traced
 from gpudemand.units import format_number_of
 
+#: Beyond a factor of so much, a trace says nothing.
+_MOST_DOUBT = 10.0
 #: First and last rows of a printed graph.
 _HEAD, _TAIL = 16, 6
 _TEXT = ("type", "kind", "name", "operator")
@@ -73,6 +76,8 @@ class OpGraph:
         `Kernel`.
     caveats : tuple of str
         What the trace may lack, as it was warned of.
+    doubt : float
+        Factor by which the work may be more or less than it is here, for what the trace lacks; 1 if nothing.
 
     Notes
     -----
@@ -112,6 +117,7 @@ class OpGraph:
     n_tensors: int = 0
     kernels: pd.DataFrame | None = None
     caveats: tuple[str, ...] = ()
+    doubt: float = 1.0
     state_bytes: float = 0.0
 
     @classmethod
@@ -152,7 +158,8 @@ class OpGraph:
             On any device, including meta. Not modified.
         input_shape : tuple of int, or a list or dict of such tuples, or example tensors
             Without the batch: ``(3, 224, 224)``. A list is several positional inputs, a dict inputs by name. Example
-            tensors include the batch, as their first axis.
+            tensors include the batch. It is the first axis, or the second (as of attention and recurrent layers by
+            default) where work grows as the batch only there.
         input_dtype : str, or a list or dict of str, default=None
             ``"float32"``, ``"int64"``, ...; None is the type of the parameters, or int64 for inputs used as indices.
         train : bool, optional
@@ -216,8 +223,10 @@ class OpGraph:
     @classmethod
     def _from_trace(cls, traced: Traced) -> OpGraph:
         kernels = pd.DataFrame(traced.kernels, columns=list(Kernel._fields)) if traced.kernels else None
-        said = tuple(traced.caveats)
-        graph = cls.from_operators(traced.operators, traced.edges, kernels=kernels, caveats=said, **traced.attributes)
+        said = tuple(caveat.text for caveat in traced.caveats)
+        doubt = min(math.prod((caveat.doubt for caveat in traced.caveats), start=1.0), _MOST_DOUBT)
+        about = traced.attributes | {"kernels": kernels, "caveats": said, "doubt": doubt}
+        graph = cls.from_operators(traced.operators, traced.edges, **about)
         for caveat in graph.caveats:
             warnings.warn(f"{graph.name}: {caveat}.", IncompleteTraceWarning, stacklevel=3)
         if graph.other_:

@@ -24,13 +24,14 @@ from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_models import LargeModelPredictor
 from gpudemand.cost.liveness import Setting
 from gpudemand.cost.memory import MemoryBreakdown, interpolated_features, memory_breakdown
-from gpudemand.cost.memory_model import LOADED, MemoryModel, max_batch_size
+from gpudemand.cost.memory_model import BOUND, LOADED, MemoryModel, max_batch_size
 from gpudemand.cost.parallel import Parallel
 from gpudemand.cost.regression import interval_columns
 from gpudemand.cost.roofline import ring_seconds, step_terms
 from gpudemand.cost.step_time_model import ScriptEffect, StepTimeModel
 from gpudemand.datasets.devices import Device
 from gpudemand.datasets.registry import bundled_path
+from gpudemand.units import GIB
 
 #: Target column -> class of its model.
 TARGETS: dict[str, Any] = {"step_time_s": StepTimeModel, "memory_gib": MemoryModel}
@@ -175,6 +176,12 @@ class _TracedNetworks:
         scripts = [job.mode == "training" and job.hardware.kind == "gpu" for job in jobs]
         if self._effect is not None and any(scripts):
             table.loc[scripts, times] = self._effect.apply(table.loc[scripts, times].to_numpy(), levels)
+        for row, job in enumerate(simple):
+            if job.graph.doubt > 1.0:
+                for target, least in (("step_time_s", 0.0), ("memory_gib", _resident_gib(job))):
+                    low, high = (interval_columns([target], levels)[place::2] for place in (1, 2))
+                    table.loc[row, low] = least + (table.loc[row, low] - least) / job.graph.doubt
+                    table.loc[row, high] = least + (table.loc[row, high] - least) * job.graph.doubt
         return table
 
     def _predict(self, kind: str, target: str, jobs: list[TrainingJob], levels: Sequence[float]) -> FloatArray:
@@ -183,12 +190,12 @@ class _TracedNetworks:
     def fits(self, jobs: list[TrainingJob]) -> FloatArray:
         """Probability that each job fits into the memory of its device."""
         models = [self._model_of(job.hardware.kind, "memory_gib") for job in jobs]
-        pairs = [(memory_inputs([one_pass(job)]), job.hardware.usable_memory_gib) for job in jobs]
+        pairs = [(memory_inputs([one_pass(job)]), _doubted_limit(one_pass(job))) for job in jobs]
         return np.concatenate([model.probability_below(*pair) for model, pair in zip(models, pairs, strict=True)])
 
     def max_batch_size(self, job: TrainingJob, probability: float) -> int:
         """Largest batch that fits with a probability."""
-        model, limit = self._model_of(job.hardware.kind, "memory_gib"), job.hardware.usable_memory_gib
+        model, limit = self._model_of(job.hardware.kind, "memory_gib"), _doubted_limit(job)
         covariates = memory_covariates(job)
         return max_batch_size(model, job.graph, limit, memory_setting(job), level=probability, device=covariates)
 
@@ -197,6 +204,19 @@ class _TracedNetworks:
         pass_, setting = one_pass(job), memory_setting(job)
         options = {name: getattr(setting, name) for name in ("checkpointing", "inference", "shards")}
         return memory_breakdown(pass_.graph, pass_.batch_size, pass_.optimizer, pass_.precision, **options)
+
+
+def _resident_gib(job: TrainingJob) -> float:
+    return float(memory_inputs([job])[BOUND].iloc[0]) / GIB
+
+
+def _doubted_limit(job: TrainingJob) -> float:
+    """GiB that a job may take: less than its device has if the trace may lack work, but of what must be resident."""
+    limit, doubt = job.hardware.usable_memory_gib, job.graph.doubt
+    if doubt <= 1.0:
+        return limit
+    least = _resident_gib(job)
+    return least + (limit - least) / doubt
 
 
 def one_pass(job: TrainingJob) -> TrainingJob:

@@ -17,17 +17,21 @@ from gpudemand._validation import InputError, nearest, shorten
 from gpudemand.cost.operators import BATCHED, Kernel, Operator
 
 
-class Traced(NamedTuple):
-    """A traced network: operator calls, edges between their positions, further fields of `OpGraph`, and kernels.
+class Caveat(NamedTuple):
+    """What may be missing in a trace, in the words of a warning, and the factor by which amounts may be wrong."""
 
-    `caveats`: what may be missing, in the words of a warning.
-    """
+    text: str
+    doubt: float = 1.0
+
+
+class Traced(NamedTuple):
+    """A traced network: operator calls, edges between their positions, further fields of `OpGraph`, and kernels."""
 
     operators: list[Operator]
     edges: set[tuple[int, int]]
     attributes: dict[str, Any]
     kernels: Sequence[Kernel] = ()
-    caveats: Sequence[str] = ()
+    caveats: Sequence[Caveat] = ()
 
     @property
     def flops(self) -> float:
@@ -194,12 +198,35 @@ WRAP = (
 
 
 class InputSpec(NamedTuple):
-    """One input: shape with the batch; name, example tensor and dtype if given."""
+    """One input: shape with the batch, at `axis`; name, example tensor and dtype if given.
+
+    `samples`: batch of an example whose rows are no samples, as the numbers in bags; otherwise 0.
+    """
 
     name: str | None
     shape: tuple[int, ...]
     example: Any
     dtype: str | None
+    axis: int = 0
+    samples: int = 0
+
+    @property
+    def sample(self) -> tuple[int, ...]:
+        """Shape without the batch."""
+        return (*self.shape[: self.axis], *self.shape[self.axis + 1 :])
+
+    def along(self, axis: int) -> InputSpec:
+        """The input with its batch at another axis; an example has its shape whatever the axis."""
+        shape = (*self.sample[:axis], *self.shape[self.axis :][:1], *self.sample[axis:])
+        return self._replace(shape=shape if self.example is None else self.shape, axis=axis)
+
+    def grown(self, batch: int) -> InputSpec:
+        """The input with twice as many samples, if it is one of `batch` samples."""
+        rows = self.shape[self.axis] if self.shape else 0
+        more = rows // batch * batch if self.samples or rows == batch else 0
+        return (
+            self._replace(shape=(*self.shape[: self.axis], rows + more, *self.shape[self.axis + 1 :])) if more else self
+        )
 
 
 def read_inputs(input_shape: Any, input_dtype: Any) -> list[InputSpec]:
@@ -214,7 +241,8 @@ def read_inputs(input_shape: Any, input_dtype: Any) -> list[InputSpec]:
 
 def batch_of(specs: Sequence[InputSpec]) -> int:
     """Batch size of the inputs."""
-    return specs[0].shape[0] if specs[0].shape else 1
+    first = specs[0]
+    return first.samples or (first.shape[first.axis] if first.shape else 1)
 
 
 def _named(input_shape: Any) -> list[tuple[str | None, Any]]:

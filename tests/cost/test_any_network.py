@@ -6,7 +6,7 @@ import functools
 import random
 import threading
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -309,12 +309,123 @@ def test_a_graph_of_random_depth_is_the_same_every_time_and_said(draw) -> None:
     assert 7 * 128 <= found.pop() <= 13 * 128
 
 
+class Steps(nn.Module):
+    """A recurrent layer whose state is an input, which has its batch on the second axis."""
+
+    def __init__(self, **options) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(16, 8, **options)
+
+    def forward(self, x, h, c):
+        return self.lstm(x, (h, c))[0]
+
+
+def _attended(queries: int, keys: int, width: int) -> int:
+    """Operations of the projections and products of attention."""
+    return 2 * 2 * width * (width * (queries + keys) + queries * keys)
+
+
 @pytest.mark.parametrize(
-    "layer", [nn.TransformerEncoderLayer(16, 2, 32), nn.LSTM(16, 8), nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0)]
+    ("layer", "shape", "flops"),
+    [
+        (nn.TransformerEncoderLayer(16, 2, 32), (50, 16), _attended(50, 50, 16) + 50 * 2 * 2 * 16 * 32),
+        (nn.TransformerEncoderLayer(16, 2, 32), [torch.zeros(50, 3, 16)], _attended(50, 50, 16) + 50 * 2 * 2 * 16 * 32),
+        (nn.LSTM(16, 8), (50, 16), 50 * 2 * 4 * 8 * (16 + 8)),
+        (nn.GRU(16, 8, 2, bidirectional=True), (50, 16), 50 * 2 * 2 * 3 * 8 * (16 + 8 + 16 + 8)),
+        (Steps(), [(50, 16), (1, 8), (1, 8)], 50 * 2 * 4 * 8 * (16 + 8)),
+        (Steps(batch_first=True), [(50, 16), (1, 8), (1, 8)], 50 * 2 * 4 * 8 * (16 + 8)),
+        (
+            nn.TransformerDecoderLayer(16, 2, 32),
+            [(20, 16), (30, 16)],
+            _attended(20, 20, 16) + _attended(20, 30, 16) + 20 * 2 * 2 * 16 * 32,
+        ),
+    ],
+    ids=["encoder", "example", "lstm", "gru", "state", "state of samples first", "decoder"],
 )
-def test_a_batch_that_is_not_the_first_axis_is_said(layer) -> None:
+def test_a_batch_on_the_second_axis_is_found(layer, shape, flops: float) -> None:
+    with pytest.warns(IncompleteTraceWarning, match="are taken to hold"):
+        graph = OpGraph.from_torch(layer, shape)
+    assert graph.flops == _forward(graph) == flops
+    assert graph.doubt == 1
+    if shape == (50, 16):
+        assert graph.input_shapes == ((50, 16),)
+
+
+class Contrast(nn.Module):
+    """Compares every sample of one input with every one of the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(16, 8)
+
+    def forward(self, x, y):
+        return self.fc(x).mean(1) @ self.fc(y).mean(1).T
+
+
+@pytest.mark.parametrize("shapes", [[(5, 16), (7, 16)], [(5, 16), (5, 16)]])
+def test_work_on_pairs_of_samples_is_said(shapes) -> None:
     with pytest.warns(IncompleteTraceWarning, match="may not be its first axis"):
-        OpGraph.from_torch(layer, (50, 16))
+        graph = OpGraph.from_torch(Contrast(), shapes)
+    assert graph.doubt == 10
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_samples_of_a_bag_are_its_bags(last: bool) -> None:
+    class Bags(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bag, self.fc = nn.EmbeddingBag(100, 8, include_last_offset=last), nn.Linear(8, 2)
+
+        def forward(self, numbers, offsets):
+            return self.fc(self.bag(numbers, offsets))
+
+    offsets = torch.tensor([0, 4, 8, 12][: 4 if last else 3])
+    graph = OpGraph.from_torch(Bags(), [torch.arange(12), offsets])
+    assert graph.flops == _forward(graph) == 2 * 8 * 2
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize(
+    ("layout", "stored"),
+    [
+        ("to_sparse", 64 * (4 + 16)),
+        ("to_sparse_csr", 64 * (4 + 8) + 65 * 8),
+        ("to_sparse_csc", 64 * (4 + 8) + 65 * 8),
+        (lambda matrix: matrix.to_sparse_bsr((4, 4)), 16 * (16 * 4 + 8) + 17 * 8),
+    ],
+)
+def test_sparse_matrices_count_what_they_store(layout, stored: int) -> None:
+    class Graph(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            matrix, self.fc = torch.eye(64), nn.Linear(8, 8)
+            self.register_buffer("a", getattr(matrix, layout)() if isinstance(layout, str) else layout(matrix))
+
+        def forward(self, x):
+            return torch.stack([self.a @ one for one in self.fc(x)])
+
+    with pytest.warns(IncompleteTraceWarning, match="could not be recorded"):
+        graph = OpGraph.from_torch(Graph(), (64, 8))
+    assert graph.state_bytes == stored
+    assert graph.flops == 64 * 2 * 8 * 8 + 2 * 8 * (64 if isinstance(layout, str) else 16 * 16)
+
+
+def test_what_a_trace_may_lack_widens_intervals() -> None:
+    model = CostModel.load()
+    graph = OpGraph.from_torch(nn.Sequential(nn.Linear(512, 4096), nn.ReLU(), nn.Linear(4096, 512)), (512,))
+    sure = TrainingJob(graph, batch_size=1024, device="H100")
+    unsure = replace(sure, model=replace(graph, doubt=4.0))
+    one, other = (model.predict(job).iloc[0] for job in (sure, unsure))
+    for target, least in (("step_time_s", 0.0), ("memory_gib", resident_bytes(graph, [1024])[0] / 2**30)):
+        low, high = f"{target}-lo-90", f"{target}-hi-90"
+        assert other[target] == one[target]
+        assert other[low] == pytest.approx(least + (one[low] - least) / 4)
+        assert other[high] == pytest.approx(least + (one[high] - least) * 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        largest, doubted = model.max_batch_size(sure), model.max_batch_size(unsure)
+        assert largest / 5 < doubted < largest / 3
+        assert model.fits(replace(unsure, batch_size=doubted)) > 0.9 > model.fits(replace(unsure, batch_size=largest))
 
 
 def test_kernels_that_cannot_be_recorded_are_said() -> None:
