@@ -532,6 +532,10 @@ def _trilinear_flops(*args: Any) -> float:
 #: Operations of products that PyTorch has no formula for, from arguments and result.
 _PRODUCTS: dict[str, Callable[..., float]] = {
     **dict.fromkeys(("mv", "dot", "vdot"), lambda first, *_: 2.0 * first.numel()),
+    **dict.fromkeys(
+        ("linear", "linear_dynamic", "linear_relu", "linear_relu_dynamic"),  # of quantized layers
+        lambda first, *rest: matmul_flops(rest[-1].numel(), first.shape[-1]),
+    ),
     "addmv": lambda _, matrix, *rest: 2.0 * matrix.numel(),
     "addbmm": lambda _, first, second, *rest: 2.0 * first.numel() * second.shape[-1],
     "_int_mm": lambda first, second, result: matmul_flops(result.numel(), first.shape[-1]),

@@ -60,6 +60,10 @@ class UnseenError(Exception):
     """The forward pass computes with tensors of operators that were not seen, as of another thread."""
 
 
+class UnsavedError(Exception):
+    """The forward pass takes gradients by ``torch.func``, where nobody may ask what is saved for the backward pass."""
+
+
 class OtherInputsError(Exception):
     """Inputs are other than assumed: `changes` are fields of `InputSpec` by position."""
 
@@ -403,12 +407,16 @@ class KernelListener(Listener):
 
 
 class _Request(NamedTuple):
-    """What is traced, and how: module, inputs, `train` as of `OpGraph.from_torch`, and seed of random numbers."""
+    """What is traced, and how: `train` is as of `OpGraph.from_torch`, `seed` that of random numbers.
+
+    `saves`: whether autograd says what it saves.
+    """
 
     module: Any
     specs: list[InputSpec]
     train: bool | None
     seed: int = 0
+    saves: bool = True
 
     def doubled(self) -> _Request:
         """The same with twice as many samples."""
@@ -443,6 +451,8 @@ def trace(module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool
             except OtherInputsError as error:
                 for position, fields in error.changes.items():
                     specs[position] = specs[position]._replace(**fields)
+            except UnsavedError:
+                request = request._replace(saves=False)
     _check_gone(type(module).__name__, made)
     return traced
 
@@ -612,7 +622,7 @@ class _Trace:
         import torch
         from torch._subclasses.fake_tensor import FakeTensorMode
 
-        self._original, self._specs, self._train, self._seed = request
+        self._original, self._specs, self._train, self._seed, self._saves = request
         self._place, self._made = place, made
         self._fake: Any = FakeTensorMode(allow_non_fake_inputs=True) if place == "cpu" else torch.device(place)
         self._recorder = Recorder(batch_of(self._specs))
@@ -625,7 +635,7 @@ class _Trace:
         return self._recorder.has_fixed
 
     def run(self) -> Traced:
-        """Trace a forward pass on fake tensors; raises `InputError`, or `OtherInputsError`."""
+        """Trace a forward pass on fake tensors; raises `InputError`, or what it takes to try again."""
         import torch
 
         with warnings.catch_warnings(), calls.seeded(self._seed) as has_drawn, calls.fake_tensor_log_disabled():
@@ -638,7 +648,7 @@ class _Trace:
             try:
                 with gradients, eager, calls.flex_attention_on_cpu():
                     self._forward(module, args, kwargs)
-            except OtherInputsError:
+            except (OtherInputsError, UnsavedError):
                 raise
             except Exception as error:
                 self._raise_input_error(error)
@@ -731,7 +741,9 @@ class _Trace:
     def _forward(self, module: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         import torch
 
-        hooks = torch.autograd.graph.saved_tensors_hooks(self._listener.save, self._listener.saved)
+        hooks: Any = contextlib.nullcontext()
+        if self._saves:
+            hooks = torch.autograd.graph.saved_tensors_hooks(self._listener.save, self._listener.saved)
         with hooks, self._listener.kernels.mode(), self._listener.mode:
             results = list(calls.results_in(module(*args, **kwargs)))
         self._listener.attribute_saved()
@@ -751,6 +763,8 @@ class _Trace:
         import torch
         from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
+        if self._saves and "saved tensor hooks" in str(error):
+            raise UnsavedError from error
         place = user_line(error, __file__, torch.__file__)
         if isinstance(error, UnseenError):
             raise InputError(
@@ -778,6 +792,8 @@ class _Trace:
 
     def _caveats(self) -> list[Caveat]:
         every, counted = self._listener.kernels.flops, self._listener.counted
+        if not self._saves:
+            return [Caveat("what is saved for the backward pass is not known, as torch.func takes gradients", math.inf)]
         if every <= _ENOUGH * counted:
             return []
         missing = (every - counted) / batch_of(self._specs)

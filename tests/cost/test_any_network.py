@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import threading
+import time
 import warnings
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -410,6 +411,29 @@ def test_sparse_matrices_count_what_they_store(layout, stored: int) -> None:
     assert graph.flops == 64 * 2 * 8 * 8 + 2 * 8 * (64 if isinstance(layout, str) else 16 * 16)
 
 
+def test_gradients_by_functions_count_without_what_they_save() -> None:
+    class Force(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(3, 16, bias=False), nn.Tanh(), nn.Linear(16, 1, bias=False))
+
+        def forward(self, x):
+            return torch.func.grad(lambda y: self.net(y).sum())(x)
+
+    with pytest.warns(IncompleteTraceWarning, match="saved for the backward pass is not known"):
+        graph = OpGraph.from_torch(Force(), (3,))
+    assert graph.flops == _forward(graph) == 2 * 2 * (48 + 16)
+    assert graph.doubt == 10
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_quantized_layers_count() -> None:
+    net = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(64, 32)), {nn.Linear})
+    graph = OpGraph.from_torch(net, (64,))
+    assert graph.flops == 2 * 64 * 32
+    assert graph.state_bytes >= 64 * 32
+
+
 def test_what_a_trace_may_lack_widens_intervals() -> None:
     model = CostModel.load()
     graph = OpGraph.from_torch(nn.Sequential(nn.Linear(512, 4096), nn.ReLU(), nn.Linear(4096, 512)), (512,))
@@ -570,18 +594,23 @@ def _true(net: nn.Module, x: Any) -> tuple[float, Any]:
 
 @pytest.mark.parametrize("block", range(10))
 def test_random_networks_are_counted_right_and_left_as_they_were(block: int) -> None:
+    slowest = 0.0
     for seed in range(20 * block, 20 * block + 20):
         net = Random(seed)
         length = random.Random(seed).choice([3, 5])
         x = torch.randn(2, length, net.width)
         flops, before = _true(net, x)
+        started = time.process_time()
         graph = OpGraph.from_torch(net, (length, net.width))
+        slowest = max(slowest, time.process_time() - started)
         assert graph.flops * 2 + graph.nodes["fixed_flops"].sum() == flops, net.names
         assert graph.n_parameters == sum(parameter.numel() for parameter in net.parameters())
         assert graph.state_bytes == 4 * net.scale.numel()
         after = _true(net, x)[1]
         for one, other in zip(*(list(_tensors(result)) for result in (before, after)), strict=True):
             assert torch.equal(one, other), net.names
+    print(f"slowest trace of block {block}: {slowest:.2f} s")  # noqa: T201 (shown by -rP)
+    assert slowest < 20
 
 
 def _tensors(result: Any) -> Any:
