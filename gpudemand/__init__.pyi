@@ -19,10 +19,10 @@ from .forecast import (
     ClusterwiseForecaster,
     CombinedForecaster,
     EventForecaster,
-    ExternalForecaster,
     SeasonallyAdjustedNaive,
     SeasonalNaive,
     TemporalFactorization,
+    adapt,
     cross_validation,
 )
 from .jobs import read_jobs, write_jobs
@@ -30,6 +30,7 @@ from .metrics import evaluate
 from .planning import JobDemandModel, Programme, WhatIf, expected_queueing, plan_capacity, simulate_queue
 from .pull import pull_prometheus, pull_slurm
 from .report.build import build_report
+from .saved import load_model, save_model
 from .segments import TopologicalSegmenter, segment_profiles, sublevel_persistence
 from .study.plan_file import read_plan
 from .study.study import Study
@@ -77,9 +78,11 @@ __all__ = [  # noqa: RUF022 (by question, then by use)
     "ClusterwiseForecaster",
     "CombinedForecaster",
     "EventForecaster",
-    "ExternalForecaster",
+    "adapt",
     "cross_validation",
     "evaluate",
+    "save_model",
+    "load_model",
     # Planning and report.
     "Study",
     "build_report",
@@ -108,6 +111,7 @@ from .forecast import SBA as SBA
 from .forecast import TSB as TSB
 from .forecast import AnalogueForecaster as AnalogueForecaster
 from .forecast import DoubleSeasonalSmoothing as DoubleSeasonalSmoothing
+from .forecast import ExternalForecaster as ExternalForecaster
 from .forecast import HorizonForecaster as HorizonForecaster
 from .forecast import LagRegression as LagRegression
 from .forecast import LastValueProfile as LastValueProfile

@@ -22,7 +22,7 @@ LAYERS = [
     {"jobs"},
     {"usage", "datasets", "pull"},
     {"cost", "segments", "forecast"},
-    {"planning", "bulk"},
+    {"planning", "bulk", "saved"},
     {"study"},
     {"plotting"},
     {"report", "widgets"},

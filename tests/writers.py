@@ -31,7 +31,7 @@ from gpudemand.datasets import registry as fetch
 from gpudemand.datasets import save_device
 from gpudemand.datasets.devices import Device
 from gpudemand.datasets.registry import refresh_checksums, remote_file
-from gpudemand.forecast import SeasonalNaive, save_forecaster
+from gpudemand.forecast import SeasonalNaive
 from gpudemand.jobs import write_jobs, write_swf
 from gpudemand.report import build
 from gpudemand.report.figures import Drawing
@@ -183,7 +183,7 @@ def save_forecast(place: Path, version: int) -> None:
     """Save a fitted forecaster."""
     days = pd.date_range("2026-03-02", periods=28)
     usage = pd.DataFrame({"unique_id": "a", "ds": days, "y": np.arange(28.0) + version})
-    save_forecaster(SeasonalNaive(7).fit(usage), place)
+    gd.save_model(SeasonalNaive(7).fit(usage), place)
 
 
 def fill_store(place: Path, version: int) -> None:
@@ -294,7 +294,7 @@ WRITERS: dict[str, list[Writer]] = {
     "cost/large_models.py:save": [Writer("large.json", save_large)],
     "cost/step_time_model.py:save": [Writer("effect.json", save_effect)],
     "cost/model.py:save_models": [Writer("model", save_model)],
-    "forecast/saved.py:save_forecaster": [Writer("model.parquet", save_forecast)],
+    "saved.py:save_model": [Writer("model.parquet", save_forecast)],
     "bulk.py:_written_chunk": [Writer("run", forecast_in_chunks, chunks, situations=("nothing",), grows=True)],
     "bulk.py:split_log": [Writer("parts", split)],
     "bulk.py:save": [Writer("run.json", lambda place, version: Run(place.parent, {"series": version}).save())],

@@ -12,7 +12,6 @@ from benchmarks.forecast.origins import Origins
 from benchmarks.forecast.sources import USER_LOGS
 from gpudemand import usage_series
 from gpudemand.forecast import CombinedForecaster, Naive, Panel, SeasonalNaive, Theta
-from gpudemand.forecast.combination import mean_path
 from gpudemand.forecast.panel import rolling_mean
 from gpudemand.forecast.regression import DecayedMeanRegression
 
@@ -51,12 +50,14 @@ def _scores(panel: Panel, most: int) -> pd.DataFrame:
     actual = panel.values[:, origins[:, None] + np.arange(_H)]
     total = Panel(pd.Index(["total"], name="unique_id"), panel.times, panel.values.sum(axis=0)[None], panel.freq)
     of_total = {type(m).__name__: m.forecast_from(total, origins, _H) for m in (Naive(), SeasonalNaive(7), Theta())}
+    combined = CombinedForecaster()
+    combined._fit_panel(panel.until(int(origins[0])))
     paths = {
         "mean of 28 days": np.repeat(rolling_mean(panel.values, 28)[:, origins - 1][..., None], _H, axis=2),
         "DecayedMeanRegression": DecayedMeanRegression().forecast_from(panel, origins, _H),
         "CombinedForecaster": CombinedForecaster().forecast_from(panel, origins, _H),
     }
-    paths["CombinedForecaster-mean"] = mean_path(paths["CombinedForecaster"], paths["DecayedMeanRegression"])
+    paths["CombinedForecaster-mean"] = combined.expected_paths(panel, origins, _H)
     rows = {
         name: _of_users(path, actual) | _of_sum(path.sum(axis=0), actual.sum(axis=0)) for name, path in paths.items()
     }

@@ -8,7 +8,7 @@ from gpudemand.forecast.coldstart import AnalogueForecaster
 from gpudemand.forecast.combination import CombinedForecaster
 from gpudemand.forecast.events import EventForecaster, find_outages, mask_outages, public_holidays
 from gpudemand.forecast.factorization import TemporalFactorization
-from gpudemand.forecast.forecaster import ExternalForecaster, Forecaster, scale_samples, sum_samples
+from gpudemand.forecast.forecaster import ExternalForecaster, Forecaster, adapt, scale_samples, sum_samples
 from gpudemand.forecast.horizon import HorizonForecaster, ShortHistoryWarning, longest_horizon
 from gpudemand.forecast.naive import (
     LastValueProfile,
@@ -21,7 +21,6 @@ from gpudemand.forecast.naive import (
 from gpudemand.forecast.panel import Panel
 from gpudemand.forecast.reconcile import reconcile
 from gpudemand.forecast.regression import DecayedMeanRegression, LagRegression, RidgeAutoregression
-from gpudemand.forecast.saved import load_forecaster, save_forecaster
 from gpudemand.forecast.smoothing import ETS, SBA, TSB, DoubleSeasonalSmoothing, HistoricMean, Theta, Zero
 
 __all__ = [
@@ -53,14 +52,13 @@ __all__ = [
     "UnlikelyUsageWarning",
     "WeekProfile",
     "Zero",
+    "adapt",
     "cross_validation",
     "find_outages",
-    "load_forecaster",
     "longest_horizon",
     "mask_outages",
     "public_holidays",
     "reconcile",
-    "save_forecaster",
     "scale_samples",
     "sum_samples",
 ]

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from gpudemand import _parallel
 from gpudemand._validation import InputError, UnlikelyUsageWarning
-from gpudemand.forecast.forecaster import Forecaster, as_forecaster, positive_int
+from gpudemand.forecast.forecaster import Forecaster, adapt, positive_int
 from gpudemand.forecast.panel import Panel, warn_unlikely
 
 
@@ -31,7 +31,7 @@ def cross_validation(
     Parameters
     ----------
     model : forecaster or sequence of forecasters
-        Cloned and fitted at each origin; also those of other libraries, as `ExternalForecaster` takes them.
+        Cloned and fitted at each origin; also those of other libraries, as `adapt` takes them.
     usage : DataFrame
         ``unique_id``, ``ds``, ``y``.
     h : int
@@ -56,7 +56,7 @@ def cross_validation(
     Raises
     ------
     InputError
-        If the history is too short, or two models have one name; ``ExternalForecaster(model, name=...)`` gives another.
+        If the history is too short, or two models have one name; ``adapt(model, name=...)`` gives another.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def cross_validation(
     0 2026-03-04  5.0    1.0
     1 2026-03-05  9.0    5.0
     """
-    models = [as_forecaster(one) for one in (model if isinstance(model, (list, tuple)) else [model])]
+    models = [adapt(one) for one in (model if isinstance(model, (list, tuple)) else [model])]
     _check_names(models)
     h, n_windows = positive_int("h", h), positive_int("n_windows", n_windows)
     step = h if step_size is None else positive_int("step_size", step_size)
@@ -103,7 +103,7 @@ def _check_names(models: Sequence[Forecaster]) -> None:
         raise InputError("there is no forecaster to backtest; give at least one.")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise InputError(f"two forecasters are called {twice!r}; name one with ExternalForecaster(model, name=...).")
+        raise InputError(f"two forecasters are called {twice!r}; name one with adapt(model, name=...).")
 
 
 def _window(

@@ -439,7 +439,18 @@ class ClusterwiseForecaster(InductiveForecaster):
         return np.column_stack([partition.labels_at(panel.wide()) for panel in known])
 
     def _partition(self, y: FloatArray, place: int) -> InitialPartition:
-        return InitialPartition.of(self._segmenters[place], self.panel_.with_history(y).wide())
+        # To choose the number of segments takes most of the time of a segmenter: again when the history has doubled.
+        doubled = 1 << (y.shape[1].bit_length() - 1)
+        segmenter = self._once(self._with_number, y[:, :doubled], place)
+        return InitialPartition.of(segmenter, self.panel_.with_history(y).wide())
+
+    def _with_number(self, y: FloatArray, place: int) -> Any:
+        """An initial segmenter, with the number of segments in a history if it chooses it itself."""
+        segmenter = self._segmenters[place]
+        if getattr(segmenter, "n_segments", None) != "auto":
+            return segmenter
+        found = clone(segmenter).fit(self.panel_.with_history(y).wide())
+        return clone(segmenter).set_params(n_segments=found.n_segments_)
 
     def _origins(self, n_times: int, h: int) -> IntArray:
         origins = n_times - h - max(h // 2, 1) * np.arange(_ORIGINS)

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from gpudemand._array import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_columns, check_number, nearest, shorten
 from gpudemand.forecast.combination import CombinedForecaster
-from gpudemand.forecast.forecaster import Forecaster, as_forecaster
+from gpudemand.forecast.forecaster import Forecaster, adapt
 from gpudemand.forecast.panel import Panel, row_means, season_length, week_length
 
 HOLIDAY = "public holiday"
@@ -212,7 +212,7 @@ class EventForecaster(Forecaster):
         return self._inner().column_name()
 
     def _inner(self) -> Forecaster:
-        return CombinedForecaster() if self.forecaster is None else as_forecaster(self.forecaster)
+        return CombinedForecaster() if self.forecaster is None else adapt(self.forecaster)
 
     def _fit_panel(self, panel: Panel) -> None:
         if self.events is None:

@@ -507,9 +507,43 @@ class ExternalForecaster(Forecaster):
         return found
 
 
-def as_forecaster(model: Any) -> Forecaster:
-    """Return a forecaster of ours, or one of another library in an `ExternalForecaster`."""
-    return model if isinstance(model, Forecaster) else ExternalForecaster(model)
+def adapt(model: Any, *, name: str | None = None, regressors: pd.DataFrame | None = None) -> Forecaster:
+    """Adapt a model of statsforecast, sktime or statsmodels to the contract of a `Forecaster`.
+
+    It then has intervals and a backtest, and can be a member of `CombinedForecaster`, which adapts its members itself.
+
+    Parameters
+    ----------
+    model : object
+        A model of another library, as `ExternalForecaster` takes it; a `Forecaster` is returned as it is.
+    name, regressors
+        As those of `ExternalForecaster`.
+
+    Returns
+    -------
+    Forecaster
+
+    Raises
+    ------
+    InputError
+        At ``fit``, for a model of which no forecasts can be had.
+
+    Examples
+    --------
+    >>> class Newest:
+    ...     def fit(self, y):
+    ...         self.newest = y[-1]
+    ...         return self
+    ...
+    ...     def predict(self, h):
+    ...         return {"mean": np.full(h, self.newest)}
+    >>> usage = pd.DataFrame({"unique_id": "a", "ds": pd.date_range("2026-03-01", periods=4), "y": [1.0, 3, 1, 3]})
+    >>> adapt(Newest()).fit(usage).predict(2)["Newest"].tolist()
+    [3.0, 3.0]
+    """
+    if isinstance(model, Forecaster) and name is None and regressors is None:
+        return model
+    return ExternalForecaster(model, name=name, regressors=regressors)
 
 
 def protocol(model: Any) -> str | None:

@@ -249,7 +249,7 @@ def _unused(table: pd.DataFrame) -> str | None:
         return None
     return (
         f"The columns {', '.join(others[:5])} of usage are not used. What is known ahead reaches a model of another "
-        "library by ExternalForecaster(model, regressors=...), and planned events by EventForecaster; drop the others."
+        "library by adapt(model, regressors=...), and planned events by EventForecaster; drop the others."
     )
 
 

@@ -65,6 +65,8 @@ class TopologicalSegmenter(ClusterMixin, TransformerMixin, BaseEstimator):
         Of ``"voting"`` and ``"pairs"``: Vietoris-Rips statistics of the clustered users, ``view__statistic``.
     blocks_ : tuple of str
         Blocks used.
+    matrix_ : Matrix
+        Usage that was fitted, not copied: ``values``, ``ids`` and the times ``ds`` (None where unknown).
     selection_ : DataFrame or None
         ``stability``, ``gap`` and ``log_variance_ratio`` by number of segments, if it was chosen.
     shares_ : ndarray, shape (``n_segments_``,)
@@ -143,6 +145,7 @@ class TopologicalSegmenter(ClusterMixin, TransformerMixin, BaseEstimator):
             of users with any use.
         """
         matrix, rng = as_matrix(X), self._check()
+        self.matrix_ = matrix
         active = _active(matrix)
         joint = self.method == "joint"
         consensus = ConsensusModel(self.method, int(self.sample_size), self.rips)

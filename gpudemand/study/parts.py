@@ -11,6 +11,7 @@ import pandas as pd
 
 from gpudemand._array import STRING
 from gpudemand._validation import InputError
+from gpudemand.forecast.clusterwise import ClusterwiseForecaster
 from gpudemand.forecast.panel import fill_missing
 from gpudemand.metrics import evaluate
 from gpudemand.planning.programmes import PlannedWork, add_programmes
@@ -136,6 +137,15 @@ def forecast_parts(
     forecast = scale_to_total(forecast, model, selected.forecast, selected.model)
     evaluated = scale_to_total(backtest[evaluates], model, selected.backtest, selected.model)
     return Parts(by, model, usage, forecast, _table(usage, forecast, model, selected, evaluated))
+
+
+def forecast_users(source: Source, segments: UserSegments, settings: Settings) -> pd.DataFrame:
+    """Forecast every user by a regression of the cluster, starting from the segments; see `Study.user_forecast`."""
+    usage = source.usage(source.unit, settings.freq, source.demand)
+    model = ClusterwiseForecaster(segments.labels, horizon=settings.horizon)
+    found = model.fit(usage[usage["unique_id"].isin(segments.labels.index)]).predict(settings.horizon, LEVELS)
+    clusters = {"segment": pd.Series(segments.segment_of), "cluster": model.labels_}
+    return found.assign(**{name: found["unique_id"].map(of_user) for name, of_user in clusters.items()})
 
 
 def with_programmes(parts: Parts, programmes: Sequence[PlannedWork]) -> Parts:

@@ -14,12 +14,12 @@ from typing import Any, Self, TypeVar, cast, overload
 import pandas as pd
 
 from gpudemand._validation import InputError, Skipped, as_pandas
-from gpudemand.forecast.forecaster import as_forecaster
+from gpudemand.forecast.forecaster import adapt
 from gpudemand.planning.programmes import PlannedWork, Programme, check_planned
 from gpudemand.planning.scenarios import JobCosts, NetworkCosts, Scenario
 from gpudemand.planning.wait_plan import WaitPlan
 from gpudemand.study.gpu_types import GpuTypePlans, check_pools, gpu_type_numbers, plan_gpu_types
-from gpudemand.study.parts import Parts, UserSegments, forecast_parts, segment_users, with_programmes
+from gpudemand.study.parts import Parts, UserSegments, forecast_parts, forecast_users, segment_users, with_programmes
 from gpudemand.study.pools import NOUNS, mean_prices, select_clusters
 from gpudemand.study.requirement import (
     Requirement,
@@ -133,7 +133,7 @@ class Study:
     type_aliases : mapping of str to str, optional
         GPU types that count as another, such as slices as their card; ``"unknown"`` are jobs and pods without a type.
     forecasters : sequence, default=()
-        Further candidates for the forecast of the total, also of other libraries; see `ExternalForecaster`.
+        Further candidates for the forecast of the total, also of other libraries; see `adapt`.
     step_costs : CostStepTime, optional
         Predicts step times of the networks that the log's jobs name: programmes with a `job` are corrected by what runs
         of their user took, and jobs that move to another GPU type by the ratio of their networks.
@@ -201,7 +201,7 @@ class Study:
             events=events,
             type_aliases=type_aliases,
         )
-        self._planned, self._forecasters = check_planned(programmes), [as_forecaster(model) for model in forecasters]
+        self._planned, self._forecasters = check_planned(programmes), [adapt(model) for model in forecasters]
         self._step_costs, self._skipped = step_costs, Skipped()
         self.begin = progress or (lambda step: None)
         #: Usage of the log: where ``until`` is before its end, of the log as it stood then.
@@ -346,6 +346,18 @@ class Study:
         self.begin("Forecasting by part and GPU type")
         parts = forecast_parts(self.source, segments, selected, self.settings)
         return with_programmes(parts, self.programmes)
+
+    @result
+    def user_forecast(self) -> pd.DataFrame:
+        """Forecasts of every user by `ClusterwiseForecaster`, which starts from `segments`; no order rests on them.
+
+        Returns
+        -------
+        DataFrame
+            ``unique_id``, ``ds``, ``ClusterwiseForecaster`` with its bounds, ``segment`` and ``cluster`` (one for all
+            where clusters are no better than one regression).
+        """
+        return forecast_users(self.source, self.user_segments, self.settings)
 
     @result
     def forecast(self) -> pd.DataFrame:

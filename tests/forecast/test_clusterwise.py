@@ -238,3 +238,24 @@ def test_the_level_factor_is_one_for_small_differences():
     assert level_factor(truth, truth / 9) == 2.0
     assert level_factor(truth - 11, truth) == 1.0
     assert level_factor(truth, np.zeros_like(truth)) == 1.0
+
+
+def test_the_number_of_segments_is_chosen_when_the_history_has_doubled(kinds):
+    """A number chosen from later bins would be known too early; one chosen at each origin takes most of the time."""
+    chosen, seen = [], []
+
+    class Choosing(BaselineSegmenter):
+        def __init__(self, n_segments="auto"):
+            super().__init__("shape", 2)
+            self.n_segments = n_segments
+
+        def fit(self, X, y=None):
+            (chosen if self.n_segments == "auto" else seen).append(X.shape[1])
+            self.n_segments_ = 3
+            self.n_clusters = 3 if self.n_segments == "auto" else self.n_segments
+            return super().fit(X)
+
+    model = ClusterwiseForecaster(Choosing(), factorization=SMALL).fit(frame(kinds[:, :-5], "D"))
+    assert sorted(chosen) == [64, 128]
+    assert len(seen) > 2
+    assert set(model.selection_["n_clusters"]) == {1, 3}

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from gpudemand.forecast import CombinedForecaster, DecayedMeanRegression, Panel, reconcile
+from gpudemand.forecast.combination import expected_levels
 from gpudemand.forecast.regression import HALF_LIVES
 from gpudemand.usage.series import aggregate_usage
 
@@ -68,3 +69,42 @@ def test_series_without_use_and_short_ones():
     found = DecayedMeanRegression().fit(frame(y, "D")).predict(30)
     assert np.isfinite(found["DecayedMeanRegression"]).all()
     np.testing.assert_allclose(found["DecayedMeanRegression"].to_numpy().reshape(3, 30)[:2, 0], [0, 3], rtol=0.02)
+
+
+def test_levels_follow_what_came_of_both_forecasts():
+    """The first was half of what came, the second right: the sum is the second's, as its past error is 0."""
+    truth = np.random.default_rng(5).exponential(size=(50, 9))
+    actual = np.where(np.arange(9) < 8, truth, np.nan)
+    found = expected_levels(truth / 2, truth, actual, 8)
+    assert found.sum() == pytest.approx(truth[:, 8].sum())
+    assert np.abs(found - truth[:, 8]).max() < 0.2 * truth[:, 8].max()
+    np.testing.assert_array_equal(expected_levels(truth / 2, truth, np.full((50, 9), np.nan), 8), truth[:, 8] / 2)
+
+
+def test_the_largest_are_expected_to_become_smaller():
+    """Levels of which nothing stays but the mean: forecasts of the newest one are drawn together."""
+    levels = np.random.default_rng(6).exponential(size=(200, 13))
+    forecast, actual = levels[:, :12], np.where(np.arange(12) < 11, levels[:, 1:], np.nan)
+    found = expected_levels(forecast, forecast, actual, 11)
+    assert np.square(found - levels[:, 12]).mean() < 0.8 * np.square(forecast[:, 11] - levels[:, 12]).mean()
+    assert found.sum() == pytest.approx(forecast[:, 11].sum())
+
+
+def test_later_values_do_not_change_expected_ones():
+    panels = [Panel.from_long(frame(y, "D")) for y in (USERS, np.hstack([USERS[:, :200], 1e3 * USERS[:, 200:]]))]
+    found = []
+    for panel in panels:
+        model = CombinedForecaster(max_origins=6)
+        model._fit_panel(panel.until(150))
+        found.append(model.expected_paths(panel, np.array([150, 200]), 14))
+    np.testing.assert_array_equal(*found)
+    single = CombinedForecaster(max_origins=6).fit(frame(USERS[:, :200], "D")).predict(14, mean=True)
+    np.testing.assert_allclose(single["CombinedForecaster-mean"].to_numpy().reshape(-1, 14), found[0][:, 1])
+
+
+def test_series_without_a_past_or_a_value_have_expected_values_too():
+    y = np.vstack([np.zeros(60), np.full(60, 3.0), np.r_[np.full(57, np.nan), 1, 2, 3], -np.arange(60.0)])
+    for n in (4, 60):
+        found = CombinedForecaster().fit(frame(y[:, 60 - n :], "D")).predict(14, mean=True)["CombinedForecaster-mean"]
+        assert np.isfinite(found).all()
+        np.testing.assert_allclose(found.to_numpy().reshape(4, 14)[:2, 0], [0, 3], rtol=0.1)

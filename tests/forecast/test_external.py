@@ -163,8 +163,44 @@ def test_models_of_statsmodels_are_members():
     def weekly(y):
         return api.SimpleExpSmoothing(y, initialization_method="estimated")
 
-    model = gd.CombinedForecaster([gd.ExternalForecaster(weekly), gd.SeasonalNaive(7)], max_origins=4)
-    found = gd.ExternalForecaster(weekly, name="SES").fit(USAGE).predict(3)
+    model = gd.CombinedForecaster([gd.adapt(weekly), gd.SeasonalNaive(7)], max_origins=4)
+    found = gd.adapt(weekly, name="SES").fit(USAGE).predict(3)
     expected = weekly(USAGE["y"][:60].to_numpy()).fit().forecast(3)
     np.testing.assert_allclose(found["SES"][:3], expected)
     assert np.isfinite(model.fit(USAGE).predict(3)["CombinedForecaster"]).all()
+
+
+def test_models_of_statsforecast_are_members():
+    models = pytest.importorskip("statsforecast.models")
+    ets = models.AutoETS(season_length=7)
+    alone = gd.adapt(ets).fit(USAGE).predict(7, level=[80])
+    expected = ets.forecast(y=USAGE["y"][:60].to_numpy(), h=7)["mean"]
+    np.testing.assert_allclose(alone["AutoETS"][:7], np.maximum(expected, 0), rtol=1e-6)
+    both = gd.CombinedForecaster(
+        [ets, gd.adapt(models.AutoCES(season_length=7), name="CES"), gd.Naive()], max_origins=4
+    )
+    assert np.isfinite(both.fit(USAGE).predict(3)["CombinedForecaster"]).all()
+
+
+def test_adapted_forecasters_of_ours_are_themselves():
+    naive = gd.Naive()
+    assert gd.adapt(naive) is naive
+    assert gd.adapt(naive, name="last").fit(USAGE).predict(2).columns[-1] == "last"
+
+
+@pytest.mark.parametrize(
+    ("library", "line"),
+    [
+        ("darts", "TimeSeries.from_dataframe(gd.to_wide(usage).T)"),
+        (
+            "gluonts.dataset.pandas",
+            'PandasDataset.from_long_dataframe(usage, item_id="unique_id", timestamp="ds", target="y")',
+        ),
+        ("sktime.datatypes", 'check_raise(usage.set_index(["unique_id", "ds"]), "pd-multiindex")'),
+    ],
+)
+def test_other_libraries_take_usage_by_one_line(library, line):
+    """The lines of docs/reference.md."""
+    module = pytest.importorskip(library)
+    usage = USAGE.assign(ds=USAGE["ds"].dt.tz_localize(None))
+    assert eval(line, {**vars(module), "gd": gd, "usage": usage})

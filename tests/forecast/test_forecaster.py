@@ -9,7 +9,7 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.forecast import ETS, Forecaster, HistoricMean, Naive, Panel, SeasonalNaive, scale_samples, sum_samples
 from gpudemand.forecast.factorization import InductiveForecaster
-from gpudemand.forecast.forecaster import _ranks, as_forecaster, joint_samples
+from gpudemand.forecast.forecaster import _ranks, adapt, joint_samples
 from gpudemand.forecast.intervals import PastErrors
 
 from .canaries import frame, long
@@ -218,5 +218,5 @@ def test_a_column_is_named_after_the_class_and_others_are_wrapped():
     names = ["Line", *(f"Line-{side}-{level}" for level in ("80.5", "95") for side in ("lo", "hi"))]
     assert forecast.columns.tolist() == ["unique_id", "ds", *names]
     line, other = Line(), object()
-    assert as_forecaster(line) is line
-    assert as_forecaster(other).model is other
+    assert adapt(line) is line
+    assert adapt(other).model is other
