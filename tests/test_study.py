@@ -349,3 +349,15 @@ def test_risk_and_requirement_agree_in_every_period():
     periods = study().need, study().periods
     for begin, required in zip(periods[1]["begin"], periods[1]["required"], strict=True):
         assert periods[0].risk(required, begin) <= 1 - level + 1e-9 < periods[0].risk(required - 1, begin)
+
+
+def test_users_are_forecast_from_their_segments():
+    found, made = study().user_forecast, study()
+    names = sorted(made.user_segments.labels.index)
+    assert sorted(set(found["unique_id"])) == names
+    assert len(found) == 7 * len(names)
+    assert found["segment"].tolist() == found["unique_id"].map(made.user_segments.segment_of).tolist()
+    own = made.usage_by("user")
+    model = gd.ClusterwiseForecaster(made.user_segments.labels, horizon=7).fit(own[own["unique_id"].isin(names)])
+    np.testing.assert_array_equal(found["ClusterwiseForecaster"], model.predict(7)["ClusterwiseForecaster"])
+    assert found["cluster"].tolist() == found["unique_id"].map(model.labels_).tolist()
