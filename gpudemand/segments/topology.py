@@ -98,6 +98,21 @@ def pair(series: FloatArray, turns: IntArray, births: IntArray, deaths: IntArray
 
 
 @compiled
+def _sorted_pairs(series: FloatArray, essential: bool, infinite: bool) -> FloatArray:
+    """Births and deaths by birth, then death; with the essential pair, whose death is infinite or the maximum."""
+    turns = turning_places(series)
+    births, deaths = np.empty(turns.size, dtype=np.int64), np.empty(turns.size, dtype=np.int64)
+    n = pair(series, turns, births, deaths)
+    pairs = np.empty((n + (essential and turns.size > 0), 2))
+    for i in range(n):
+        pairs[i, 0], pairs[i, 1] = series[births[i]], series[deaths[i]]
+    if len(pairs) > n:
+        pairs[n, 0], pairs[n, 1] = series[turns].min(), np.inf if infinite else series[turns].max()
+    pairs = pairs[np.argsort(pairs[:, 1], kind="mergesort")]
+    return pairs[np.argsort(pairs[:, 0], kind="mergesort")]
+
+
+@compiled
 def summarise(lifetimes: FloatArray, same: float, out: FloatArray) -> None:
     """Write the `STATISTICS` of `lifetimes` to `out`, zeros if there are none; sorts `lifetimes` in place.
 
@@ -258,14 +273,7 @@ def superlevel_persistence(y: object, *, essential: str = "inf") -> FloatArray:
 
 def _diagram(y: object, sign: float, essential: str) -> FloatArray:
     check_choice("essential", essential, ESSENTIAL)
-    series = sign * as_series(y)
-    turns, (births, deaths) = turning_places(series), np.empty((2, series.size), dtype=np.int64)
-    n_pairs = pair(series, turns, births, deaths)
-    pairs = np.column_stack([series[births[:n_pairs]], series[deaths[:n_pairs]]])
-    if essential != "drop" and turns.size:
-        end = np.inf if essential == "inf" else series[turns].max()
-        pairs = np.vstack([pairs, [series[turns].min(), end]])
-    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+    return np.asarray(_sorted_pairs(sign * as_series(y), essential != "drop", essential == "inf"))
 
 
 def as_series(y: object) -> FloatArray:
