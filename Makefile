@@ -16,7 +16,7 @@ BLAS_TESTS = tests/test_linalg.py tests/cost/test_augmented_linear.py tests/cost
 ONE_THREAD = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # uv installs no bytecode: without writing it, every process compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup core requirements docs report test test-all lab check format lint types notebooks prescott modern giotto bench bench-cost bench-segments bench-forecast bench-planning bench-scale bench-report bench-users clean
+.PHONY: help setup core requirements docs report test test-all lab check format lint types notebooks prescott modern giotto bench bench-check bench-cost bench-segments bench-forecast bench-planning bench-scale bench-report bench-users clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1|/' | column -t -s '|'
@@ -71,8 +71,11 @@ modern: ## the core on the newest numpy, pandas and scikit-learn, installed from
 giotto: ## the core and its topology on the versions that giotto-tda pins, installed from a wheel
 	@PYTHON="$(PYTHON)" bash scripts/test_wheel.sh giotto $(ARGS)
 
-bench: setup ## speed of the usage engine beside plain pandas
+bench: setup ## speed of the usage engine beside an expert's pandas
 	@$(BIN)/python -m benchmarks.usage $(ARGS)
+
+bench-check: setup ## accuracy and time of the main parts, beside what they were at earlier commits; ARGS=--record
+	@$(ONE_THREAD) $(BIN)/python -m benchmarks.ledger $(ARGS)
 
 bench-cost: setup ## how well training cost is predicted, on our own measurements; ARGS="--track dnnabacus placement lattuada"
 	@$(BIN)/python -m benchmarks.cost$(if $(findstring --track,$(ARGS)),,.own) $(ARGS)

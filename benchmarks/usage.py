@@ -1,4 +1,4 @@
-"""Ten million jobs to daily GPU-hours per user: seconds and peak memory, beside plain pandas.
+"""Ten million jobs to daily GPU-hours per user: processor seconds and peak memory, beside an expert's pandas.
 
     python -m benchmarks.usage [--jobs 10000000] [--users 5000] [--days 365]
 
@@ -52,27 +52,28 @@ def with_gpudemand(path: Path) -> float:
 
 
 def with_pandas(path: Path) -> float:
-    """The same in plain pandas: one row a job and day, then a group-by."""
-    jobs = pd.read_parquet(path, columns=["user", "submit", "start", "end", "gpus"])
-    begin = jobs["start"].fillna(jobs["submit"])
-    first = begin.dt.floor("D")
-    n_days = (jobs["end"].dt.ceil("D") - first).dt.days.clip(lower=1)
-    rows = jobs.assign(begin=begin, first=first).loc[jobs.index.repeat(n_days)]
-    rows["ds"] = rows["first"] + pd.to_timedelta(rows.groupby(level=0).cumcount(), unit="D")
-    stop = np.minimum(rows["end"], rows["ds"] + pd.Timedelta("1D"))
-    hours = (stop - np.maximum(rows["begin"], rows["ds"])).dt.total_seconds() / 3600
-    usage = (hours * rows["gpus"]).groupby([rows["user"], rows["ds"]]).sum()
-    return float(usage.unstack(fill_value=0.0).stack().sum())
+    """The same by an expert, who trusts every row: cumulative sums of what the ends of jobs change, by ``bincount``."""
+    jobs = pd.read_parquet(path, columns=["user", "start", "end", "gpus"])
+    code, users = pd.factorize(jobs["user"], sort=True)
+    begin, end = (jobs[name].to_numpy("datetime64[us]").astype("int64") for name in ("start", "end"))
+    gpus, day_us = jobs["gpus"].to_numpy(), 86_400_000_000
+    first, n_days = begin.min() // day_us, int(end.max() // day_us - begin.min() // day_us) + 2
+    held = np.zeros(len(users) * n_days)
+    for times, sign in ((begin, 1.0), (end, -1.0)):
+        day, part = np.divmod(times - first * day_us, day_us)
+        for place, change in ((day, 1.0 - part / day_us), (day + 1, part / day_us)):
+            held += np.bincount(code * n_days + place, sign * gpus * change, len(held))
+    return float(24.0 * held.reshape(len(users), n_days).cumsum(axis=1).sum())
 
 
-METHODS: dict[str, Callable[[Path], float]] = {"gpudemand": with_gpudemand, "plain pandas": with_pandas}
+METHODS: dict[str, Callable[[Path], float]] = {"gpudemand": with_gpudemand, "pandas and bincount": with_pandas}
 
 
 def measure(name: str, path: str) -> str:
     """Run one method in this (fresh) process and say what it took."""
-    began = time.perf_counter()
+    began = time.process_time()
     total = METHODS[name](Path(path))
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     return json.dumps(
         {
             "method": name,
@@ -102,7 +103,6 @@ def main() -> None:
             with multiprocessing.get_context("spawn").Pool(1) as pool:
                 rows.append(json.loads(pool.apply(measure, (name, str(path)))))
     table = pd.DataFrame(rows).set_index("method")
-    table["times faster"] = table["seconds"].max() / table["seconds"]
     print(f"{options.jobs:,} jobs of {options.users:,} users over {options.days} days, to daily GPU-hours per user")
     print(table.to_string(float_format=lambda x: f"{x:,.2f}"))
 

@@ -53,20 +53,21 @@ MODELS: dict[str, Callable[[], JobDemandModel]] = {
 
 def run(data: Path, models: Mapping[str, Any] | None = None, logs: tuple[str, ...] = tuple(SOURCES)) -> pd.DataFrame:
     """WAPE, bias, coverage and seconds of a fit and a forecast, by log and model; eight origins, five days apart."""
-    tables = {log: _scores(*SOURCES[log](data), models or MODELS) for log in logs}
+    tables = {log: scores(*SOURCES[log](data), models or MODELS) for log in logs}
     return pd.concat(tables, names=["log"])
 
 
-def _scores(jobs: pd.DataFrame, usage: pd.DataFrame, models: Mapping[str, Any]) -> pd.DataFrame:
+def scores(jobs: pd.DataFrame, usage: pd.DataFrame, models: Mapping[str, Any], windows: int = _WINDOWS) -> pd.DataFrame:
+    """Errors, coverage and seconds of models at origins five days apart, beside last value and profile."""
     parts, seconds = [], dict.fromkeys([*models, "SeasonallyAdjustedNaive"], 0.0)
-    for place in range(_WINDOWS):
-        end = len(usage) - _H - _STEP * (_WINDOWS - 1 - place)
+    for place in range(windows):
+        end = len(usage) - _H - _STEP * (windows - 1 - place)
         known, window = usage.iloc[:end], usage.iloc[end : end + _H].assign(cutoff=usage["ds"].iloc[end - 1])
         for name in seconds:
             began = time.process_time()
             own = models[name]().fit(jobs, known) if name in models else SeasonallyAdjustedNaive().fit(known)
             forecast = own.predict(_H, level=[80, 95])
-            seconds[name] += (time.process_time() - began) / _WINDOWS
+            seconds[name] += (time.process_time() - began) / windows
             forecast.columns = forecast.columns.str.replace(type(own).__name__, name)
             window = window.merge(forecast, on=["unique_id", "ds"])
         parts.append(window)

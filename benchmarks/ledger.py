@@ -1,0 +1,134 @@
+"""Accuracy and time of the main parts on bundled data, beside what they were: ``make bench-check``.
+
+    python -m benchmarks.ledger [--record]
+
+Each line of ``ledger.csv`` was measured at a commit. Lower is better; times are relative to work of a known kind in the
+same process, so that machines compare. Ends with 1 where one is worse than the last line by more than its tolerance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.metrics import adjusted_rand_score
+
+import gpudemand as gd
+from benchmarks.planning.demand import SOURCES, scores
+from benchmarks.segments.archetypes import simulated
+from benchmarks.usage import make_log, with_gpudemand, with_pandas
+from gpudemand.datasets import load_jobs_sample
+from gpudemand.forecast import CombinedForecaster, SeasonalNaive
+from gpudemand.forecast.backtest import cross_validation
+from gpudemand.jobs.table import check_jobs
+from gpudemand.metrics import evaluate
+from gpudemand.planning.demand import JobDemandModel
+from gpudemand.planning.need import forecast_need, wait_target
+from gpudemand.planning.queue import simulate_queue
+from gpudemand.usage.series import end_of_record, usage_series
+
+LEDGER = Path(__file__).with_name("ledger.csv")
+#: How much worse than before is noise: of an error, and of a time.
+_ERROR, _TIME = 0.02, 0.3
+
+
+def _seconds(work: Callable[[], Any], repeats: int = 3) -> float:
+    """Least processor seconds of some repeats, after one that compiles."""
+    work()
+    took = []
+    for _ in range(repeats):
+        began = time.process_time()
+        work()
+        took.append(time.process_time() - began)
+    return min(took)
+
+
+def _sorting() -> float:
+    """Processor seconds of sorting two million numbers."""
+    values = np.random.default_rng(0).random(2_000_000)
+    return _seconds(lambda: np.sort(values, kind="mergesort"))
+
+
+def demand_from_jobs() -> float:
+    """Day-ahead error of demand from jobs over that of last value and profile, on the sample."""
+    jobs, usage = SOURCES["sample"](Path())
+    table = scores(jobs, usage, {"JobDemandModel": JobDemandModel}, windows=4)
+    return float(table.loc["JobDemandModel", "wape"] / table.loc["SeasonallyAdjustedNaive", "wape"])
+
+
+def user_forecasts() -> float:
+    """28-day error of `CombinedForecaster` over that of seasonal naive, users of the sample."""
+    usage = usage_series(load_jobs_sample(), by="user", freq="D")
+    forecasts = cross_validation([CombinedForecaster(), SeasonalNaive()], usage, h=28, n_windows=2)
+    table = evaluate(forecasts, ["wape"])["wape"]
+    return float(table["CombinedForecaster"] / table["SeasonalNaive"])
+
+
+def segments() -> float:
+    """One minus the adjusted Rand index of `TopologicalSegmenter` on simulated archetypes."""
+    scores = []
+    for seed in (7, 8):
+        wide, archetypes = simulated(None, 3.0, seed)
+        labels = gd.TopologicalSegmenter(random_state=0).fit_predict(wide)
+        scores.append(adjusted_rand_score(archetypes, labels))
+    return 1.0 - float(np.mean(scores))
+
+
+def _usage_of_a_file() -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.parquet"
+        make_log(path, 1_000_000, 5_000, 365)
+        return _seconds(lambda: with_gpudemand(path)) / _seconds(lambda: with_pandas(path))
+
+
+def _queue() -> float:
+    jobs = load_jobs_sample()
+    return _seconds(lambda: simulate_queue(jobs, 600.0)) / _sorting()
+
+
+def _need() -> float:
+    jobs = check_jobs(load_jobs_sample(), allow_unknown=True)
+    target, until = wait_target("1h", 0.9), end_of_record(jobs)
+    return _seconds(lambda: forecast_need(jobs, target, until)) / _sorting()
+
+
+#: Name -> measurement and tolerance.
+LINES: dict[str, tuple[Callable[[], float], float]] = {
+    "demand from jobs, error over last value + profile": (demand_from_jobs, _ERROR),
+    "forecasts of users, error over seasonal naive": (user_forecasts, _ERROR),
+    "segments, 1 - adjusted Rand index": (segments, 0.25),
+    "usage of a file, time over pandas and bincount": (_usage_of_a_file, _TIME),
+    "queue of the sample, time over sorting 2 M numbers": (_queue, _TIME),
+    "need of the sample, time over sorting 2 M numbers": (_need, _TIME),
+}
+
+
+def main() -> int:
+    """Measure, compare with the last line of each name, and with ``--record`` add lines."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--record", action="store_true", help="add what is measured to the ledger")
+    options = parser.parse_args()
+    before = pd.read_csv(LEDGER) if LEDGER.exists() else pd.DataFrame(columns=["date", "commit", "name", "value"])
+    last = before.groupby("name")["value"].last()
+    now = pd.Series({name: measure() for name, (measure, _) in LINES.items()})
+    limits = last.reindex(now.index) * (1.0 + pd.Series({name: noise for name, (_, noise) in LINES.items()}))
+    worse = now > limits.fillna(np.inf)
+    print(pd.DataFrame({"last": last.reindex(now.index), "now": now, "worse": worse}).round(3).to_string())
+    if options.record:
+        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+        rows = pd.DataFrame({"date": str(date.today()), "commit": commit.stdout.strip(), "name": now.index})
+        pd.concat([before, rows.assign(value=now.round(4).to_numpy())]).to_csv(LEDGER, index=False)
+    return int(worse.any() and not options.record)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
