@@ -237,23 +237,22 @@ def bursts() -> tuple[float, float]:
     return float(usual), float(changes(jobs, FIT_LEADS["jobs"])["burst"].max())
 
 
-def widens() -> pd.Series:
-    """Pinball loss over the need of plans 56 to 105 days ahead, by the power of the time that their spread grows with.
+def drift() -> pd.Series:
+    """Pinball loss over the need of plans 56 to 105 days ahead, by the power of time that logs drift apart with.
 
     Means over logs with jobs, with margins that do not know the log.
     """
-    powers, bundled = (0.0, 0.125, 0.25, 0.375, 0.5), need_module._WIDENS
+    powers, bundled = (0.0, 1.0, 1.5, 1.75, 2.0, 2.5), need_module._DRIFT
     loss: dict[float, float] = {}
     try:
-        for need_module._WIDENS in powers:
+        for need_module._DRIFT in powers:
             plans = pd.concat([unseen_plans("jobs", lead, (SHARE,)) for lead in (56, 70, 90, 105)])
             short = plans["need"] - plans[SHARE]
             each = np.where(short > 0, SHARE * short, (SHARE - 1) * short) / plans["need"]
-            loss[need_module._WIDENS] = (
-                each.groupby([plans["log"], plans["lead"]]).mean().groupby(level=0).mean().mean()
-            )
+            by_log = each.groupby([plans["log"], plans["lead"]]).mean().groupby(level=0).mean()
+            loss[need_module._DRIFT] = float(by_log.mean())
     finally:
-        need_module._WIDENS = bundled
+        need_module._DRIFT = bundled
     return pd.Series(loss)
 
 
@@ -494,7 +493,7 @@ def main() -> None:
             print(kind, *(f"{share:g}: {found}" for share, found in margins(kind).items()), sep="\n  ")
             print(f"  credibility: {credibility(kind):.1f}")
         print("burst: usual {:.2f}, largest {:.2f}".format(*bursts()))
-        print(f"pinball loss by the power of time that the spread grows with: {widens().round(5).to_dict()}")
+        print(f"pinball loss by the power of time that logs drift apart with: {drift().round(5).to_dict()}")
 
 
 if __name__ == "__main__":

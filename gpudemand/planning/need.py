@@ -239,11 +239,12 @@ _MARGINS = {
     "jobs": {0.05: _Margin(-0.285), 0.5: _Margin(0.015, -0.240), 0.95: _Margin(0.177, -0.141)},
     "series": {0.05: _Margin(-0.214), 0.5: _Margin(0.081), 0.95: _Margin(0.548)},
 }
-#: Windows of its own that a log needs for them to count as much as those of others: the variance of ratios within
-#: public logs over that between their means, by the same script.
+#: Windows of its own that a log needs for them to count as much as those of others, 28 days ahead: the variance of ratios
+#: within public logs over that between their means, by the same script.
 _CREDIBILITY = {"jobs": 3.6, "series": 5.0}
-#: Power of the time from the last window to the one to come with which the spread grows; of a random walk it is 0.5.
-_WIDENS = 0.25
+#: Power of the time from the last window to the one to come with which the variance between logs grows: they drift
+#: apart, while each keeps to its own mean. Of lasting trends it would be 2.
+_DRIFT = 1.75
 #: Burst of a log with no window before the last one, at most: the median of public logs. What lies four weeks back is
 #: then unknown, and a log that begins with an empty cluster shows a low mean.
 _USUAL_BURST = 0.42
@@ -319,21 +320,20 @@ class NeedForecast:
     def _moments(self, days: float) -> tuple[float, float, float]:
         """Median of the logarithm of the margin, and its standard deviations below and above."""
         low, middle, high = (margin(self.burst) for margin in _MARGINS[self.kind].values())
-        widens = ((days + 28) / 56) ** _WIDENS / _Z95
-        below, above = (middle - low) * widens, (high - middle) * widens
-        own = self.own_ratios(days)
-        if not own.size:
-            return middle, below, above
-        n, share = _side_by_side(own.size), self._credibility(own.size)
-        variance = float(own.var()) * n / max(n - 1, 0.25)  # around the mean of these
-        wider = 1 + (1 - share) / _CREDIBILITY[self.kind]
-        spread = [np.sqrt(wider * ((1 - share) * each**2 + share * variance)) for each in (below, above)]
-        return (1 - share) * middle + share * float(own.mean()), float(spread[0]), float(spread[1])
+        own, ratio = self.own_ratios(days), _CREDIBILITY[self.kind]
+        n, share = _side_by_side(own.size), self._credibility(own.size, days)
+        variance = float(own.var()) * n / max(n - 1, 0.25) if own.size else 0.0  # around the mean of these
+        mean = float(own.mean()) if own.size else 0.0
+        # Spread of others is that within logs and that between their means, of which own ratios leave a part.
+        between = 1 + (1 - share) * _drift(days) / ratio
+        within = [(1 - share) * (each / _Z95) ** 2 * ratio / (1 + ratio) for each in (middle - low, high - middle)]
+        below, above = (float(np.sqrt((each + share * variance) * between)) for each in within)
+        return (1 - share) * middle + share * mean, below, above
 
-    def _credibility(self, n_ratios: int) -> float:
-        """Weight of some weekly ratios of this log against those of others."""
+    def _credibility(self, n_ratios: int, days: float = 28) -> float:
+        """Weight of some weekly ratios of this log, some days apart, against those of others."""
         n = _side_by_side(n_ratios)
-        return n / (n + _CREDIBILITY[self.kind])
+        return n / (n + _CREDIBILITY[self.kind] / _drift(days))
 
     def quantile(self, share: float, days: float) -> float:
         """GPUs that suffice with a probability for the four weeks that begin some days after the end of the log."""
@@ -420,7 +420,12 @@ class NeedForecast:
 
 def _side_by_side(n_weekly: int) -> float:
     """Windows that do not overlap, of some that end a week apart: they tell as much."""
-    return (n_weekly - 1) / 4 + 1
+    return (n_weekly - 1) / 4 + 1 if n_weekly else 0.0
+
+
+def _drift(days: float) -> float:
+    """Variance between the means of logs some days ahead, relative to that at 28 days."""
+    return float(((days + 28) / 56) ** _DRIFT)
 
 
 def _joined(window: Window, work: pd.DataFrame, begin: pd.Timestamp) -> Window:
