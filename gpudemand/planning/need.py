@@ -26,10 +26,10 @@ _DAY_S, _WEEK_S = 86400.0, 7 * 86400.0
 WINDOW_S = 28 * _DAY_S
 #: Precision of the fewest GPUs: this share of them, or one.
 RESOLUTION = 0.002
-#: Ends of windows, a day apart, over which the present need is averaged, so that a day more or less of the log, which a
-#: burst may begin or end in, moves it by a part of that only.
+#: Ends of windows, each day of a week, over which the present need is averaged, so that a day more or less of the log,
+#: which a burst may begin or end in, moves it by a part of that only.
 _MOST_ENDS = 7
-#: Past windows that tell how the need of this log moves; a year.
+#: Past windows that tell how the need of this log moves: a year, as of the longest public log that this was tried on.
 _MOST_WEEKS = 52
 #: Jobs times windows beyond which fewer windows are simulated, as each takes several simulations.
 _MOST_SIMULATED = 3_000_000
@@ -239,8 +239,8 @@ _MARGINS = {
     "jobs": {0.05: _Margin(-0.285), 0.5: _Margin(0.015, -0.240), 0.95: _Margin(0.177, -0.141)},
     "series": {0.05: _Margin(-0.214), 0.5: _Margin(0.081), 0.95: _Margin(0.548)},
 }
-#: Windows of its own that a log needs for them to count as much as those of others, 28 days ahead: the variance of ratios
-#: within public logs over that between their means, by the same script.
+#: Windows of its own that a log needs for them to count as much as those of others, 28 days ahead: the variance of
+#: ratios within public logs over that between their means, by the same script.
 _CREDIBILITY = {"jobs": 3.6, "series": 5.0}
 #: Power of the time from the last window to the one to come with which the variance between logs grows: they drift
 #: apart, while each keeps to its own mean. Of lasting trends it would be 2.
@@ -281,9 +281,9 @@ class NeedForecast:
     --------
     >>> need = NeedForecast(base=100.0, burst=0.2, weekly=np.full(12, 100.0))
     >>> [round(need.quantile(share, 28)) for share in (0.05, 0.5, 0.95)]
-    [78, 98, 115]
+    [80, 98, 113]
     >>> round(need.exceedance(110, 28), 2)
-    0.12
+    0.09
     """
 
     base: float

@@ -6,7 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand.planning.need import _CREDIBILITY, _DRIFT, _LARGEST_BURST, _MARGINS, _USUAL_BURST
+from gpudemand.planning.need import (
+    _CREDIBILITY,
+    _DRIFT,
+    _LARGEST_BURST,
+    _MARGINS,
+    _MOST_WEEKS,
+    _USUAL_BURST,
+    NeedForecast,
+)
 
 orders = pytest.importorskip("benchmarks.planning.orders", reason="runs from a checkout")
 
@@ -16,6 +24,7 @@ def test_they_are_fitted_to_the_bundled_windows():
         for share, margin in orders.margins(kind).items():
             assert tuple(_MARGINS[kind][share]) == pytest.approx(margin, abs=0.002), (kind, share)
         assert _CREDIBILITY[kind] == pytest.approx(orders.credibility(kind), abs=0.1)
+    assert orders.bundled_windows()["day"].max() // 7 == _MOST_WEEKS
     assert orders.bursts() == pytest.approx((_USUAL_BURST, _LARGEST_BURST), abs=0.01)
 
 
@@ -23,6 +32,13 @@ def test_logs_drift_apart_as_serves_plans_far_ahead():
     loss = orders.drift()
     assert loss.idxmin() == _DRIFT
     assert loss[0.0] > 1.02 * loss.min()
+
+
+def test_the_spread_grows_with_time_less_where_own_windows_tell_of_it():
+    known, unknown = (NeedForecast(100.0, 0.2, np.full(weeks, 100.0)) for weeks in (52, 5))
+    growth = [np.ptp(need.quantiles(np.array([0.05, 0.95]), 90)) for need in (known, unknown)]
+    now = [np.ptp(need.quantiles(np.array([0.05, 0.95]), 28)) for need in (known, unknown)]
+    assert growth[0] / now[0] < 1.2 < growth[1] / now[1] < 1.5
 
 
 def test_what_was_promised_came():

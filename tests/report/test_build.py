@@ -88,6 +88,14 @@ def test_page_has_every_section_figure_and_table(page, html):
     assert 'class="skipped"' not in html
 
 
+def test_the_first_figure_ends_within_400_words(html):
+    first = re.sub(r"<style>.*?</style>|<svg.*?</svg>", " ", html[: html.index("</figure>")], flags=re.DOTALL)
+    words = re.sub(r"<[^>]+>", " ", first).split()
+    assert "requires" in words
+    assert "order" in words
+    assert len(words) <= 400
+
+
 def test_page_is_self_contained(page):
     assert "script" not in page.tags
     assert "link" not in page.tags
