@@ -249,6 +249,16 @@ def check_replaceable(path: str | os.PathLike[str], manifest: str) -> Path:
     return target
 
 
+def utf8_name(path: Path) -> str:
+    """Return the name of a file or folder, or raise an InputError for one that is not in UTF-8."""
+    name = os.fspath(path)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{name!a} is no name in UTF-8; rename the file or the folder.") from None
+    return name
+
+
 def _resolved(path: str | os.PathLike[str]) -> Path:
     try:
         return Path(os.path.realpath(Path(path).expanduser()))
@@ -272,9 +282,12 @@ def _beside(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def _named(target: Path) -> Iterator[None]:
-    """Let errors of a full disk name what could not be written."""
+    """Let errors of a full disk, and of names that libraries refuse, name what could not be written."""
     try:
         yield
+    except UnicodeEncodeError:
+        utf8_name(target)
+        raise
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
             raise

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gpudemand import _files
-from gpudemand._files import file_sha256, lock, manifest_text, read_manifest, replace_file
+from gpudemand._files import file_sha256, lock, manifest_text, read_manifest, replace_file, utf8_name
 from gpudemand._validation import InputError, shorten
 
 
@@ -213,12 +213,7 @@ def arrow_table(frame: pd.DataFrame) -> pa.Table:
 
 def exact_name(file: Path) -> str:
     """Name of a file for DuckDB, in which nothing is a pattern or an address elsewhere."""
-    name = os.fspath(file.resolve())
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{name!a} is no name in UTF-8; rename the file or the folder.") from None
-    return re.sub(r"([*?\[{])", r"[\1]", name)
+    return re.sub(r"([*?\[{])", r"[\1]", utf8_name(file.resolve()))
 
 
 def _names(columns: Sequence[str]) -> str:

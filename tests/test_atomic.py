@@ -13,10 +13,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from gpudemand import _files as _atomic
 from gpudemand._files import check_replaceable, read_manifest, replace_file, replace_folder
+from gpudemand._tables import write_table
 from gpudemand._validation import InputError
 from tests.faults import disk_full, interrupted_at, kill, needs_fork
 
@@ -194,6 +196,14 @@ def test_only_files_in_known_folders_are_written(tmp_path):
 def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path):
     with pytest.raises(OSError, match=r"No space left on device: '.*usage.csv'"), replace_file(tmp_path / "usage.csv"):
         raise OSError(errno.ENOSPC, "detail of a library")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_library_that_needs_utf8_ends_in_a_sentence(tmp_path):
+    jobs = pd.DataFrame({"user": ["a"], "gpus": [1.0]})
+    with pytest.raises(InputError, match=r"na\\udcffme.parquet' is no name in UTF-8; rename"):
+        write_table(jobs, tmp_path / os.fsdecode(b"na\xffme.parquet"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_links_and_modes_are_kept(tmp_path):
