@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gpudemand._array import BoolArray
 from gpudemand.jobs.columns import LogColumns, map_unique
 from gpudemand.units import SECONDS_PER_HOUR, format_number_of
 
@@ -36,6 +37,8 @@ def focus(log: LogColumns) -> pd.DataFrame:
     ``effective_cost`` is in the currency of the bill.
     """
     category, unit = log.text("ChargeCategory"), log.text("ConsumedUnit")
+    if len(currencies := sorted(log.text("BillingCurrency").dropna().unique())) > 1:
+        log.doubts.append(f"this bill has costs in several currencies ({', '.join(currencies)}): do not add them up.")
     log.exclude(category.notna() & (category != "Usage"), "charge that is no usage")
     for name in ("CommitmentDiscountStatus", "CapacityReservationStatus"):
         log.exclude(log.text(name) == "Unused", "unused commitment")
@@ -44,6 +47,9 @@ def focus(log: LogColumns) -> pd.DataFrame:
     start, end = (log.time(name, required=True) for name in FOCUS_COLUMNS[:2])
     hours = (end - start).dt.total_seconds() / SECONDS_PER_HOUR
     log.reject(hours == 0, "empty charge period")
+    # Two that are the same may both be right, unless a resource cannot be used for so long within the period.
+    fills = log.number("ConsumedQuantity") * per_unit > 0.5 * hours
+    log.exclude(_repeated(log) & fills.to_numpy() & ~_counts_gpus(unit), "charge that the bill has already")
     quantity, cost = _net(log, pd.DataFrame({"start": start, "end": end}))
     log.reject(unit.isna(), "without ConsumedUnit")
     gpus = quantity * per_unit / hours.where(hours > 0, 1.0) * _gpus_per_resource(log)
@@ -62,6 +68,17 @@ def focus(log: LogColumns) -> pd.DataFrame:
     )
 
 
+def _counts_gpus(unit: pd.Series) -> BoolArray:
+    return map_unique(unit, lambda text: float(_unit(text)[1]), "float64").eq(1).to_numpy(dtype=bool)
+
+
+def _repeated(log: LogColumns) -> BoolArray:
+    """Charges of a named resource that are the same as one before."""
+    names = (*FOCUS_COLUMNS, "ResourceId", "SkuId", "SkuPriceId", "ChargeClass", "EffectiveCost", "BilledCost", "Tags")
+    rows = pd.DataFrame({name: log.text(name) for name in names})
+    return rows.duplicated().to_numpy() & log.text("ResourceId").notna().to_numpy()
+
+
 def _unit(text: str) -> tuple[float, bool]:
     """Hours in a unit, NaN where it is of no time, and whether it counts GPUs."""
     match = _UNIT.fullmatch(text.strip().lower())
@@ -72,7 +89,7 @@ def _unit(text: str) -> tuple[float, bool]:
 
 def _gpus_per_resource(log: LogColumns) -> pd.Series:
     """GPUs of which a charge consumes the time; those without any are excluded where the bill tells others'."""
-    counts_gpus = map_unique(log.text("ConsumedUnit"), lambda text: float(_unit(text)[1]), "float64").eq(1)
+    counts_gpus = pd.Series(_counts_gpus(log.text("ConsumedUnit")))
     column = next((name for name in ("x_GPUs", "x_GpuCount", "GPUs") if name in log), None)
     known = map_unique(log.text("SkuPriceDetails"), _gpu_count, "float64")
     if column:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -260,8 +261,16 @@ def _pai_file(folder: Path, kind: str) -> Path:
     return next((path for path in paths if path.is_file()), None) or existing_path(paths[0])
 
 
-#: In this order: with both labels, the second is the exporter's own namespace.
-_LABELS = ("exported_namespace", "namespace")
+#: Labels of those who hold GPUs, in this order: with both of the first, the second is the exporter's own namespace;
+#: the others are those of exporters of Slurm.
+_LABELS = {"exported_namespace": "namespace", "namespace": "namespace", "account": "group", "user": "user"}
+_LABELS |= {"username": "user", "partition": "partition"}
+#: Labels that tell replicas of an exporter or of Prometheus apart, but no GPUs.
+_REPLICAS = {"instance", "prometheus", "prometheus_replica", "replica", "endpoint", "service", "job"}
+_NO_GPUS = re.compile(
+    r"UTIL|TEMP|POWER|CLOCK|ENERGY|MEM|_FB_|bytes|percent|ratio|seconds|_(?:cpus?|jobs|nodes)(?:_|$)", re.IGNORECASE
+)
+_GPU_RESOURCE = re.compile(r"gpu|mig|i915|xe$|gaudi|tpu|ascend|npu|dcu|gcu|mlu|xpu|neuron|accel", re.IGNORECASE)
 _SAMPLES = pa.schema([(name, pa.string()) for name in ("unique_id", "ds", "y")])
 
 
@@ -312,7 +321,8 @@ def read_prometheus(
         exported = b'"timestamps"' in head
         table = _from_json(_exported(place, bounds) if exported else read_json(place, bounds), place.name)
     else:
-        table = _long(_grafana(place, bounds) if re.match(rb"sep=|[^,\n]*;", head) else read_table(place, bounds))
+        table = _grafana(place, bounds) if re.match(rb"sep=|[^,\n]*;", head) else read_table(place, bounds)
+        table = _long(table, TimeParser.from_arguments(tz, None, table.source))
     log = LogColumns(table, TimeParser.from_arguments(tz, None, table.source))
     ds, y = log.time("ds", required=True), log.number("y", required=True)
     log.reject(y < 0, "negative number of GPUs")
@@ -322,8 +332,10 @@ def read_prometheus(
     good = pd.DataFrame({"unique_id": name, "ds": ds, "y": y})[log.usable()]
     usage = good.groupby(["unique_id", "ds"], as_index=False, sort=True)["y"].sum()
     usage, said = with_nights(usage)
+    said = [*table.header.get("doubts", "").splitlines(), *said]
     usage["unique_id"] = usage["unique_id"].astype(STRING)
-    usage.attrs = {"kind": "measured", "by": "namespace", "source": table.source, "rejected": rejected}
+    by = table.header.get("by", "namespace")
+    usage.attrs = {"kind": "measured", "by": by, "source": table.source, "rejected": rejected}
     usage.attrs |= {DOUBTS: said} if said else {}
     warn_rejections(rejected, len(table), table.source)
     warn_doubts(said, table.source)
@@ -410,13 +422,53 @@ def _from_json(answer: Any, source: str) -> TextTable:
         if found and not any(_namespace(series) for series in found):
             labels = shorten(str(found[0]["metric"]))
             raise InputError(f"{source!r} has only series without a namespace ({labels}); sum by (namespace).")
-        samples = [row for series in found for row in _samples(series)]
+        said: list[str] = []
+        samples = [row for series in _of_gpus(found, source, said) for row in _samples(series)]
     except InputError:
         raise
     except (TypeError, KeyError, AttributeError, ValueError, OverflowError) as error:
         raise InputError(f"{source!r} is not the answer of a Prometheus range query ({error!r}).") from error
     columns = [list(column) for column in zip(*samples, strict=True)] or [[], [], []]
-    return TextTable(pa.table(columns, schema=_SAMPLES), np.arange(1, len(samples) + 1), source)
+    header = {"doubts": "\n".join(said)}
+    label = next((each for series in found for each in _LABELS if each in series["metric"]), "namespace")
+    rows = pa.table(columns, schema=_SAMPLES)
+    return TextTable(rows, np.arange(1, len(samples) + 1), source, header=header | {"by": _LABELS[label]})
+
+
+def _of_gpus(found: list[dict[str, Any]], source: str, said: list[str]) -> list[dict[str, Any]]:
+    """Series that are of GPUs, each once where replicas of an exporter tell the same; what was left out is said."""
+    names = {str(series["metric"].get("__name__", "")) for series in found}
+    if wrong := sorted(filter(_NO_GPUS.search, names)):
+        ask = 'kube_pod_container_resource_requests{resource="nvidia_com_gpu"}'
+        raise InputError(f"{source!r} has series of {wrong[0]}, which are no numbers of GPUs; ask for {ask}.")
+    other = {name for series in found if (name := str(series["metric"].get("resource", "gpu"))) if not _is_gpu(name)}
+    if other:
+        said.append(f"series of the resource {', '.join(sorted(other))} are no GPUs, and did not count.")
+    once: dict[Any, dict[Any, Any]] = {}
+    metrics, copies = {}, 0
+    for series in found:
+        labels = series["metric"]
+        if str(labels.get("resource", "gpu")) in other:
+            continue
+        own = {"pod", "container"} if "exported_pod" in labels else set()
+        key: Any = frozenset((name, value) for name, value in labels.items() if name not in _REPLICAS | own)
+        values = {float(stamp): str(value) for stamp, value in series.get("values") or [series["value"]]}
+        before = once.get(key, {})
+        common = before.keys() & values.keys()
+        if before and any(float(before[time]) != float(values[time]) for time in common):
+            key = (key, frozenset(labels.items()))  # they differ, so they are not the same
+        elif len(common) > min(len(before), len(values)) / 2:
+            copies += 1
+        once[key] = values | once.get(key, {})
+        metrics[key] = labels
+    if copies:
+        text = f"{copies:,} series are the same but for the instance that told them (replicas of an exporter?)"
+        said.append(f"{text}; they count once.")
+    return [{"metric": metrics[key], "values": sorted(values.items())} for key, values in once.items()]
+
+
+def _is_gpu(resource: str) -> bool:
+    return _GPU_RESOURCE.search(resource) is not None and "mem" not in resource and "core" not in resource
 
 
 def _namespace(series: dict[str, Any]) -> str:
@@ -426,8 +478,8 @@ def _namespace(series: dict[str, Any]) -> str:
 
 def _samples(series: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     name = _namespace(series)
-    for stamp, value in series.get("values") or [series["value"]]:
-        yield name, f"{float(stamp):.6f}", str(value)
+    for stamp, value in series["values"]:
+        yield name, f"{stamp:.6f}", value
 
 
 def _column_namespace(name: str, source: str) -> str:
@@ -440,7 +492,7 @@ def _column_namespace(name: str, source: str) -> str:
     return found[0][1]
 
 
-def _long(table: TextTable) -> TextTable:
+def _long(table: TextTable, parser: TimeParser) -> TextTable:
     """Long table of samples, melted if the file has one column per namespace; empty cells are dropped."""
     time, name, value = (
         next((name for name in names if name in table.names), None)
@@ -458,6 +510,13 @@ def _long(table: TextTable) -> TextTable:
     rows = table.rows.replace_schema_metadata()
     wide = rows.rename_columns([*map(str, range(rows.num_columns))]).to_pandas().assign(_line=table.lines)
     moment = str(table.names.index(time))
+    wide[moment] = wide[moment].astype(STRING)
+    again = wide.duplicated(moment)
+    if again.any():
+        wide[moment] = wide[moment].mask(again, parser.again(wide[moment]))
+        repeated = wide.duplicated(moment)
+        table = replace(table, bad={**table.bad, **dict.fromkeys(wide["_line"][repeated], "with a repeated time")})
+        wide, table = wide[~repeated], replace(table, lines=table.lines[~repeated.to_numpy()])
     labels = {str(k): _column_namespace(n, table.source) for k, n in enumerate(table.names)}
     long = wide.melt(id_vars=[moment, "_line"], var_name="unique_id", value_name="y").dropna(subset="y")
     long["unique_id"] = long["unique_id"].map(labels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -67,6 +67,14 @@ def plausible(jobs: pd.DataFrame, read: Iterable[str] = ()) -> pd.DataFrame:
 def doubts(attrs: Mapping[Any, Any]) -> list[str]:
     """Sentences on what is doubtful, from the ``attrs`` of a table."""
     return list(attrs.get(DOUBTS, ()))
+
+
+def not_counted(names: Sequence[str], shown: str = "") -> str:
+    """Sentence on resources that may be accelerators; `shown`: what stands before their names in the log."""
+    return (
+        f"{', '.join(shown + name for name in names)} did not count; if these are accelerators, say what one is worth: "
+        f"gpu_share={{{names[0]!r}: 1}} (--gpu-share {names[0]}=1)."
+    )
 
 
 def warn_doubts(sentences: Iterable[str], source: str) -> None:

@@ -16,8 +16,9 @@ from gpudemand._array import STRING
 from gpudemand._validation import InputError
 from gpudemand.jobs.columns import LogColumns, canonical_status, map_unique, start_unstarted_at_end
 from gpudemand.jobs.files import LIMITS, Limits, TextTable, line_blocks, open_binary, read_json, read_table
+from gpudemand.jobs.plausibility import not_counted
 from gpudemand.jobs.times import EPOCH
-from gpudemand.units import gpu_share, parse_slurm_seconds
+from gpudemand.units import format_number_of, gpu_share, parse_slurm_seconds
 
 #: What `open_accounting` and its sisters make of every record.
 FIELDS = (
@@ -39,11 +40,29 @@ def scheduled(log: LogColumns) -> pd.DataFrame:
             "requested_time": map_unique(log.text("requested_time"), parse_slurm_seconds, "float64"),
         }
     )
+    other = jobs["gpu_type"].str.startswith(_OTHER).fillna(False)
+    jobs["gpu_type"] = jobs["gpu_type"].str.removeprefix(_OTHER)
     shares = map_unique(
         jobs["gpu_type"], lambda name: float(log.gpu_share.get(name.lower(), gpu_share(name))), "float64"
     )
+    unknown = other & ~jobs["gpu_type"].str.lower().isin([*log.gpu_share])
     log.doubts += log.table.header.get("doubts", "").splitlines()
-    return start_unstarted_at_end(jobs.assign(gpus=jobs["gpus"] * shares.fillna(1.0)))
+    if unknown.any():
+        log.doubts.append(not_counted(sorted(set(jobs["gpu_type"][unknown]))))
+    return start_unstarted_at_end(jobs.assign(gpus=(jobs["gpus"] * shares.fillna(1.0)).mask(unknown, 0.0)))
+
+
+#: Mark of a type that is the name of a resource of which it is not known whether it is an accelerator.
+_OTHER = "?"
+_LIKE_GPU = re.compile(
+    r"(?:^|[\s,.:\[])((?!\w*(?:mem|type|model|name|util))\w*(?:gpu|cuda|accel)\w*)=(\d+|true)\b", re.IGNORECASE
+)
+
+
+def _asked_by_other_name(asked: str) -> tuple[float, str | None]:
+    """Number of what is called like GPUs in a request, and its marked name."""
+    match = _LIKE_GPU.search(asked)
+    return (float(match[2]) if match[2].isdecimal() else 1.0, _OTHER + match[1]) if match else (0.0, None)
 
 
 def _table(
@@ -66,10 +85,12 @@ def _text(value: Any) -> str | None:
 
 def _epoch(value: Any) -> str | None:
     """Epoch seconds of a field; nothing where it is zero. Univa's Grid Engine writes milliseconds."""
-    text = str(value).strip()
-    if not re.fullmatch(r"\d+(\.\d*)?", text) or float(text) <= 0:
-        return None
-    return str(int(float(text)) // (1000 if float(text) > 1e11 else 1))
+    time = _number(value)
+    return str(int(time) // (1000 if time > 1e11 else 1)) if time else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if re.fullmatch(r"\d+(\.\d*)?", str(value).strip()) else None
 
 
 def _opener(read: Callable[[str, list[str]], Record | None]) -> Opener:
@@ -100,17 +121,24 @@ def _opener(read: Callable[[str, list[str]], Record | None]) -> Opener:
 def _last_of_each(records: Iterable[tuple[int, Record]]) -> Iterator[tuple[int, Record]]:
     """Records, of which one that says that a run began is none of its own once another says how it ended."""
     runs: dict[Any, tuple[int, Record]] = {}
+    aborted = set()
     for line, record in records:
+        if record["status"] == "aborted":
+            aborted.add(record["job_id"])
+            continue
         key = (record["job_id"], record["start"]) if record.get("start") else line
         if key not in runs or runs[key][1]["status"] == "running":
             runs[key] = line, record
         else:
             runs[line] = line, record
+    for _, record in runs.values():
+        if record["status"] == "running" and record["job_id"] in aborted:
+            record["status"] = "failed"
     return iter(sorted(runs.values(), key=lambda run: run[0]))
 
 
 _PBS_FIELD = re.compile(r'(\S+?)=("[^"]*"|\S*)')
-_PBS_COUNT = re.compile(r"(?:ngpus|gpus|naccelerators|ngpu|nmics)", re.IGNORECASE)
+_PBS_COUNT = re.compile(r"n?gpus?|naccelerators|nmics", re.IGNORECASE)
 _TYPE = re.compile(r"gpu_?(?:type|model|name)=([\w.+-]+)|accelerator_model=([\w.+-]+)", re.IGNORECASE)
 #: Of other records, such as a job that is put into a queue, none is a run.
 _PBS_KINDS = {*"ABCDEGKLMQRSTUYakcrsu"}
@@ -118,18 +146,25 @@ _PBS_STATUS = {"0": "completed", "-29": "timeout", "": "failed"}
 
 
 def _pbs(line: str, doubts: list[str]) -> Record | None:
-    """A record of PBS or Torque: of a run that began (S), ended (E) or was put back (R)."""
+    """A record of PBS or Torque: of a run that began (S), ended (E), was put back (R) or aborted (A)."""
     _, kind, job, text = line.split(";", 3)
     if kind not in _PBS_KINDS:
         raise ValueError(kind)
-    if kind not in "SER":
+    # An array has a record of its own beside those of its tasks.
+    if kind not in "SERA" or "[]" in job:
         return None
+    if kind == "A":
+        return {"job_id": job, "status": "aborted"}
     field = {name: value.strip('"') for name, value in _PBS_FIELD.findall(text)}
     asked = (
         field.get("Resource_List.select") or field.get("Resource_List.nodes") or field.get("Resource_List.neednodes")
     )
     model = _TYPE.search(f"{asked} {text}")
     status = _PBS_STATUS.get(field.get("Exit_status", ""), "failed")
+    gpus, name = _pbs_gpus(field, asked or ""), None
+    if not gpus:
+        listed = (f"{key}={value}" for key, value in field.items() if key.startswith("Resource_List."))
+        gpus, name = _asked_by_other_name(" ".join(listed))
     return {
         "job_id": job,
         "user": field["user"],
@@ -138,8 +173,8 @@ def _pbs(line: str, doubts: list[str]) -> Record | None:
         "submit": next((t for t in map(_epoch, (field.get(n) for n in ("etime", "qtime", "ctime"))) if t), None),
         "start": _epoch(field.get("start")),
         "end": _epoch(field.get("end")) if kind != "S" else None,
-        "gpus": _pbs_gpus(field, asked or ""),
-        "gpu_type": (model[1] or model[2]) if model else None,
+        "gpus": gpus,
+        "gpu_type": name or ((model[1] or model[2]) if model else None),
         "status": {"S": "running", "R": "requeued"}.get(kind, status),
         "requested_time": field.get("Resource_List.walltime"),
     }
@@ -171,7 +206,9 @@ def _sge(line: str, doubts: list[str]) -> Record | None:
     asked = part[place] if place < len(part) else ""
     if any(_SGE_TASK.fullmatch(text) for text in part[place + 2 : place + 3]):
         return None
-    gpus = sum(float(count) for count in _SGE_GPUS.findall(asked))
+    gpus, name = sum(float(count) for count in _SGE_GPUS.findall(asked)), None
+    if not gpus:
+        gpus, name = _asked_by_other_name(asked)
     slots, task = part[place - 5], part[place - 4]
     if gpus and slots.isdecimal() and int(slots) > 1:
         doubts.append(
@@ -189,7 +226,7 @@ def _sge(line: str, doubts: list[str]) -> Record | None:
         "start": begin,
         "end": _epoch(part[10]) or _epoch(part[8]),
         "gpus": gpus,
-        "gpu_type": model[1] if model else None,
+        "gpu_type": name or (model[1] if model else None),
         "status": "cancelled" if not begin else "completed" if part[11] == part[12] == "0" else "failed",
         "requested_time": f"0:0:{seconds}" if seconds.isdecimal() else seconds,
     }
@@ -199,7 +236,8 @@ _LSF_TOKEN = re.compile(r'"((?:[^"]|"")*)"|(\S+)')
 _LSF_OTHER = re.compile(
     r"JOB_(?:NEW|START|ACCEPT|STATUS|RESIZE\w*|SWITCH|MOVE|MODIFY2|SIGNAL|EXECUTE|CLEAN)|EVENT_ADRSV_FINISH"
 )
-_LSF_GPUS = re.compile(r"num=(\d+)|ngpus\w*=(\d+)")
+#: Numbers are for each host, unless they are for each task; of slices (MIG) the compute of seven is written.
+_LSF_GPUS = re.compile(r"(?:num|ngpus\w*)=(?P<count>\d+)(?P<task>/task)?(?:.*?\bmig=(?P<slice>\d))?")
 
 
 def _lsf(line: str, doubts: list[str]) -> Record | None:
@@ -216,14 +254,18 @@ def _lsf(line: str, doubts: list[str]) -> Record | None:
     hosts = []
     place += 1
     while found[place][1]:
-        hosts.append(token[place].rpartition("*")[2])
+        times, _, host = token[place].rpartition("*")
+        hosts += [host] * int(times or 1)
         place += 1
-    status, name = token[place], place + 2
-    after = [i for i in range(name + 2, len(found)) if found[i][1]][0]  # noqa: RUF015 (an IndexError where it is cut)
+    status = token[place]
+    after = [i for i in range(place + 4, len(found)) if found[i][1]][0]  # noqa: RUF015 (an IndexError where it is cut)
     task = "".join(token[after + 6 : after + 7])
     # Not the name and the command, in which users write what they like.
     asked = [text for text, quoted in found[13:14] + found[after:] if quoted]
-    counts = [float(match[1] or match[2]) for text in reversed(asked) if (match := _LSF_GPUS.search(text))]
+    match = next(filter(None, map(_LSF_GPUS.search, reversed(asked))), None)
+    gpus, name = (float(match["count"]), None) if match else _asked_by_other_name(" ".join(asked))
+    each = hosts if match and match["task"] else set(hosts)
+    part = int(match["slice"]) / 7 if match and match["slice"] else 1.0
     model = re.search(r"gmodel=(\w+)", " ".join(asked))
     return {
         "job_id": token[3] + (f"[{task}]" if task.isdecimal() and task != "0" else ""),
@@ -233,8 +275,8 @@ def _lsf(line: str, doubts: list[str]) -> Record | None:
         "submit": _epoch(token[7]),
         "start": _epoch(token[10]),
         "end": _epoch(token[2]),
-        "gpus": counts[0] * max(len(set(hosts)), 1) if counts else 0.0,
-        "gpu_type": model[1] if model else None,
+        "gpus": gpus * max(len(each), 1) * min(part, 1.0),
+        "gpu_type": name or (model[1] if model else None),
         "status": "completed" if status == "64" else "failed",
     }
 
@@ -308,10 +350,15 @@ def _condor(ad: Record) -> Record:
     code = str(ad.get("jobstatus", ""))
     status = _CONDOR_STATUS[int(code)] if code.isdecimal() and int(code) < len(_CONDOR_STATUS) else None
     start = _epoch(ad.get("jobcurrentstartdate") or ad.get("jobstartdate"))
-    end = _epoch(ad.get("completiondate")) or (
-        _epoch(ad.get("enteredcurrentstatus")) if status == "cancelled" else None
-    )
+    end, ran = _epoch(ad.get("completiondate")), _number(ad.get("remotewallclocktime"))
+    if not end and status == "cancelled":
+        # It may have waited again when it was removed.
+        end = _epoch(ad.get("enteredcurrentstatus"))
+        if end and start and ran is not None:
+            end = str(min(int(end), int(start) + round(ran)))
     gpus = str(ad.get("requestgpus") or "0")
+    if _number(gpus) is None:
+        gpus = str(ad.get("gpusprovisioned") or gpus)
     return {
         "job_id": f"{ad['clusterid']}.{ad.get('procid', 0)}",
         "user": str(ad.get("owner") or ad.get("user") or "").partition("@")[0],
@@ -327,10 +374,13 @@ def _condor(ad: Record) -> Record:
 
 #: Kubernetes' names of whole accelerators and of slices (MIG) of NVIDIA, as in the specification of a pod.
 K8S_GPUS = re.compile(
-    r"(?:nvidia|amd)\.com/(?:gpu(?:\.shared)?|mig-.+|gpu-.+|pgpu)|gpu\.intel\.com/(?:i915|xe)|habana\.ai/gaudi|google\.com/tpu"
+    r"(?:nvidia|amd)\.com/(?:gpu|mig-.+|gpu-.+|pgpu)|gpu\.intel\.com/(?:i915|xe)|habana\.ai/gaudi|google\.com/tpu"
     r"|huawei\.com/Ascend\w+|(?:hygon|cambricon|enflame|metax-tech|mthreads|iluvatar|kunlunxin|biren)\.\w+/\w+"
     r"|aws\.amazon\.com/neuron(?:device)?"
 )
+#: Resources of nodes that are no accelerators, and those of HAMi and Volcano that are percentages of each GPU.
+_NO_DEVICE = re.compile(r"[^/]+|.*(?:rdma|hca|sriov|nic|efa|eni|ipv4|kvm|fuse|tun|vhost|storage).*", re.IGNORECASE)
+_PERCENT = re.compile(r".*/(?:v?gpu-?cores|v?gpu-?mem(?:ory)?-percentage)")
 
 
 @_refuses("the JSON of kubectl get pods")
@@ -338,36 +388,74 @@ def open_pods(path: Path, limits: Limits = LIMITS) -> TextTable:
     """Read the pods of ``kubectl get pods -A -o json``; the user is the namespace."""
     found = read_json(path, limits)
     pods = found.get("items", [found])
-    records = ((number, _pod(pod)) for number, pod in enumerate(pods, start=1) if pod.get("kind", "Pod") == "Pod")
-    return _table(records, path.name, {}, ())
+    records = [(number, _pod(pod)) for number, pod in enumerate(pods, start=1) if pod.get("kind", "Pod") == "Pod"]
+    lost = [pod for _, pod in records if pod["status"] in _OVER and pod["start"] and pod["end"] is None]
+    for pod in lost:
+        pod["end"] = pod["start"]
+    said = f"{format_number_of('pod', len(lost))} ended at a time that is not told, and count as held for none."
+    return _table(records, path.name, {}, [said] * bool(lost))
+
+
+_OVER = ("Succeeded", "Failed")
+
+
+def _asked_of(containers: Iterable[Record]) -> dict[str, float]:
+    asked: dict[str, float] = {}
+    for container in containers:
+        resources = container.get("resources", {})
+        listed = {**resources.get("limits", {}), **resources.get("requests", {})}
+        counts = {name: number for name, count in listed.items() if (number := _number(count)) is not None}
+        part = max((count / 100 for name, count in counts.items() if _PERCENT.fullmatch(name)), default=1.0)
+        for name, count in counts.items():
+            asked[name] = asked.get(name, 0.0) + count * (min(part, 1.0) if K8S_GPUS.fullmatch(name) else 1.0)
+    return asked
+
+
+def _asked_by_pod(spec: Record) -> dict[str, float]:
+    """Devices of a pod: of its containers and sidecars together, or what one that runs before them needs."""
+    first = spec.get("initContainers", ())
+    sidecars = [container for container in first if container.get("restartPolicy") == "Always"]
+    asked = _asked_of([*spec.get("containers", ()), *sidecars])
+    for place, container in enumerate(first):
+        before = _asked_of([container, *(each for each in first[:place] if each in sidecars)])
+        asked |= {name: max(count, asked.get(name, 0.0)) for name, count in before.items()}
+    return asked
 
 
 def _pod(pod: Record) -> Record:
     meta, spec, status = pod["metadata"], pod.get("spec", {}), pod.get("status", {})
-    asked: dict[str, float] = {}
-    for container in spec.get("containers", ()):
-        resources = container.get("resources", {})
-        for name, count in {**resources.get("limits", {}), **resources.get("requests", {})}.items():
-            if K8S_GPUS.fullmatch(name):
-                asked[name] = asked.get(name, 0.0) + float(count)
-    states = [state.get("state", {}).get("terminated", {}) for state in status.get("containerStatuses", ())]
-    ends = [state["finishedAt"] for state in states if state.get("finishedAt")]
-    slices = [name.partition("mig-")[2] for name in asked if "mig-" in name]
-    gpu_type = slices[0] if len(slices) == len(asked) == 1 else None
+    asked = _asked_by_pod(spec)
+    gpus = {name: count for name, count in asked.items() if K8S_GPUS.fullmatch(name)}
+    others = {name: count for name, count in asked.items() if name not in gpus and not _NO_DEVICE.fullmatch(name)}
+    if spec.get("resourceClaims"):
+        others["resource.k8s.io/claims"] = float(len(spec["resourceClaims"]))
+    slices = [name.partition("mig-")[2] for name in gpus if "mig-" in name]
+    gpu_type = slices[0] if len(slices) == len(gpus) == 1 else None
+    if others and not gpus:
+        # A number rather than the memory that goes with it.
+        name = min(others, key=lambda name: (any(word in name for word in ("mem", "core", "percent")), name))
+        gpu_type, gpus = _OTHER + name, {name: others[name]}
     phase = status.get("phase")
-    over = phase in ("Succeeded", "Failed")
     return {
         "job_id": meta.get("uid") or f"{meta.get('namespace')}/{meta['name']}",
         "user": meta.get("namespace"),
         "group": meta.get("namespace"),
         "submit": meta.get("creationTimestamp"),
         "start": status.get("startTime") if phase != "Pending" else None,
-        "end": max(ends) if ends and over else None,
+        "end": _end_of_pod(meta, status) if phase in _OVER else None,
         # `scheduled` counts the share of the one type; several have none.
-        "gpus": sum(count * (1.0 if gpu_type else float(gpu_share(name))) for name, count in asked.items()),
+        "gpus": sum(count * (1.0 if gpu_type else float(gpu_share(name))) for name, count in gpus.items()),
         "gpu_type": gpu_type,
         "status": phase,
     }
+
+
+def _end_of_pod(meta: Record, status: Record) -> str | None:
+    """When the last container ended; for a pod that was evicted, when its state changed last."""
+    states = [state.get("state", {}).get("terminated", {}) for state in status.get("containerStatuses", ())]
+    ends = [state["finishedAt"] for state in states if state.get("finishedAt")]
+    changed = [each["lastTransitionTime"] for each in status.get("conditions", ()) if each.get("lastTransitionTime")]
+    return max(ends or changed, default=meta.get("deletionTimestamp"))
 
 
 @_refuses("an allocation of OpenCost")
@@ -450,12 +538,15 @@ def slurmdbd(log: LogColumns) -> pd.DataFrame:
         )
     states = log.number("state").mod(256)
     words = states.map({float(code): canonical_status(word) for code, word in enumerate(_DBD_STATES)})
+    log.exclude(log.number("deleted").eq(1), "deleted record")
+    waits = words.eq("pending") & log.text("array_task_str").notna()
+    array = log.text("id_array_job") + "_[" + log.text("array_task_str") + "]"
     names = [name for name in ("submit", "eligible", "start", "end") if f"time_{name}" in log]
     seconds = {name: log.number(f"time_{name}") for name in names}
     times = {name: log.since_origin(each.where(each > 0), EPOCH) for name, each in seconds.items()}
     frame = pd.DataFrame(
         {
-            "job_id": log.text("id_job"),
+            "job_id": log.text("id_job").mask(waits, array),
             **log.texts(user="id_user", group="account", cluster="cluster", partition="partition"),
             "submit": pd.concat([times[name] for name in names if name in ("submit", "eligible")], axis=1).max(axis=1),
             "start": times["start"],

@@ -7,7 +7,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ from gpudemand.jobs.files import (
     read_headerless,
     read_json,
 )
+from gpudemand.jobs.plausibility import not_counted
+from gpudemand.jobs.schema import EARLIEST
 from gpudemand.units import format_number_of, gpu_share, parse_slurm_seconds, slice_shares
 
 #: A request may say what it is for each of (``--gpus-per-node`` and its sisters).
@@ -304,6 +306,11 @@ _NAMES = {
 }
 
 
+#: Of squeue -O, whose end of a job that runs is when its limit will be reached.
+_NAMES |= {"tres_alloc": "AllocTRES", "time_limit": "Timelimit", "submit_time": "Submit", "start_time": "Start"}
+_NAMES |= {"eligible_time": "Eligible", "end_time": "End", "time": "Elapsed", "nodes": "NNodes"}
+
+
 def open_sacct(path: Path, limits: Limits = LIMITS, columns: str | None = None) -> TextTable:
     """Read a dump with fields separated by vertical bars, or JSON.
 
@@ -320,6 +327,8 @@ def open_sacct(path: Path, limits: Limits = LIMITS, columns: str | None = None) 
         problem = f"{path.name!r} has no header: run sacct without --noheader (-n)"
         raise InputError(f"{problem}, or name its columns with columns='jobid,user,...' (--columns jobid,user,...).")
     table = read_csv(path, limits, "|", mend=mend_rows)
+    if "JobID" not in table.names and table.names[0].lower() == "jobid":
+        table = _as_sacct(table)
     name = table.names[0]
     if len(table.names) == 1 and re.match(r"JobID(Raw)?\s+\S", name, re.IGNORECASE):
         message = f"{path.name!r} is aligned with spaces or uses another separator, so long fields may be cut off"
@@ -331,6 +340,20 @@ def open_sacct(path: Path, limits: Limits = LIMITS, columns: str | None = None) 
             few = "JobIDRaw,JobID,Cluster,User,Account,Partition,QOS,Submit,Start,End,State,ReqTRES,AllocTRES"
             raise InputError(f"{error} Print them with sacct -a -D -P -o {few}.") from None
     return table
+
+
+def _as_sacct(table: TextTable) -> TextTable:
+    """Table with the names of sacct's columns, of one with those of squeue -O."""
+    rows = table.rows.rename_columns([_NAMES.get(name.lower(), name) for name in table.names])
+    if "END_TIME" in table.names and "State" in rows.column_names:
+        open_ends = pc.is_in(pc.utf8_trim_whitespace(rows["State"]), pa.array(_OPEN))
+        place = rows.column_names.index("End")
+        rows = rows.set_column(place, "End", pc.if_else(open_ends, pa.scalar(None, pa.string()), rows["End"]))
+    return replace(table, rows=rows)
+
+
+#: States of jobs that have no end yet.
+_OPEN = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING")
 
 
 def _from_json(path: Path, limits: Limits) -> TextTable:
@@ -360,12 +383,14 @@ def _json_row(job: dict[str, Any]) -> list[str | None]:
         _json_number(array.get("task_id", job.get("array_task_id"))),
         array.get("job_id", job.get("array_job_id")),
     )
+    if task is None and state == "PENDING" and (tasks := array.get("task") or job.get("array_task_string")):
+        task = f"[{tasks}]"
     name = f"{_json_number(parent)}_{task}" if task is not None and _json_number(parent, None) else str(job["job_id"])
     moments = [
         _json_number(time.get(short, job.get(f"{long}_time")), zero=None)
         for short, long in (("submission", "submit"), ("eligible", "eligible"), ("start", "start"), ("end", "end"))
     ]
-    if state in ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING"):
+    if state in _OPEN:
         moments[3] = None  # squeue tells when the limit will be reached
     lists = [
         _json_tres(tres.get(key)) or job.get(f"tres_{short}_str")
@@ -373,7 +398,7 @@ def _json_row(job: dict[str, Any]) -> list[str | None]:
     ]
     limit = _json_number(time.get("limit", job.get("time_limit")))
     texts = [
-        job.get("user") or job.get("user_name"),
+        job.get("user") or job.get("user_name") or (job.get("association") or {}).get("user"),
         *(job.get(key) for key in ("account", "cluster", "partition", "qos")),
     ]
     return [name, *texts, state, *moments, _json_number(time.get("elapsed")), limit, *lists]
@@ -416,13 +441,14 @@ def sacct(log: LogColumns) -> pd.DataFrame:
         if "TimelimitRaw" in log  # missing where it is a word such as UNLIMITED
         else map_unique(log.text("Timelimit"), parse_slurm_seconds, "float64")
     )
+    # Slurm writes epoch zero for what did not happen.
+    moments = [log.time(name) for name in ("Start", "End")]
     jobs = pd.DataFrame(
         {
             "job_id": job_id,
             **log.texts(user="User", group="Account", cluster="Cluster"),
             "submit": _eligible(log),
-            "start": log.time("Start"),
-            "end": log.time("End"),
+            **{short: times.where(times > EARLIEST) for short, times in zip(("start", "end"), moments, strict=True)},
             **{name: gpus[name] for name in ("gpus", "gpu_type")},
             "status": log.status("State"),
             "requested_time": limit,
@@ -531,10 +557,7 @@ def _not_understood(lists: Iterable[str], found: pd.DataFrame, log: LogColumns) 
     ]
     said = []
     if names:
-        said.append(
-            f"{', '.join(f'gres/{name}' for name in names)} did not count; if these are accelerators, say what one is "
-            f"worth: gpu_share={{{names[0]!r}: 1}} (--gpu-share {names[0]}=1)."
-        )
+        said.append(not_counted(names, "gres/"))
     if slices:
         said.append(
             f"the type {', '.join(map(repr, slices))} looks like a slice (MIG) without its profile, and counts as a "

@@ -128,6 +128,15 @@ class TimeParser:
         utc[changing] = naive[changing].tz_localize(self.tz, ambiguous=first, nonexistent="NaT").tz_convert("UTC")
         return pd.DatetimeIndex(utc).as_unit("ns")
 
+    def again(self, text: pd.Series) -> pd.Series:
+        """Text of times that were there already: with its offset where daylight saving repeats the hour."""
+        if self.tz is None:
+            return text
+        local = _iso(text.where(text.str.match(_NAIVE)), utc=False)
+        second = local.tz_localize(self.tz, ambiguous=np.zeros(len(local), dtype=bool), nonexistent="NaT")
+        repeated = second.notna() & (second.tz_convert("UTC") != self.localize(local))
+        return text.mask(repeated, second.map(pd.Timestamp.isoformat, na_action="ignore"))
+
     def in_order(self, jobs: pd.DataFrame) -> pd.DataFrame:
         """Jobs with the second of two local times that daylight saving repeats, where the first is too early.
 
