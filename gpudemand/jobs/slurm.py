@@ -433,6 +433,8 @@ def sacct(log: LogColumns) -> pd.DataFrame:
     ``reason`` is what kept a job waiting last.
     """
     job_id = log.text(log.first_present("JobID", "JobIDRaw"))
+    # Those of several jobs look the same where their ends are cut off.
+    job_id = job_id.mask(job_id.str.endswith("+", na=False), job_id + pd.Series(log.table.lines).astype(STRING))
     step = job_id.str.contains(_STEP, regex=True, na=False).to_numpy(dtype=bool)
     log.exclude(step, "job step")
     gpus = _gpus(log)
@@ -530,6 +532,8 @@ def _gpus(log: LogColumns) -> pd.DataFrame:
             found = found.mask(found["gpus"] == 0, other)
     log.reject(found["shards"], "shards of unknown size (pass shards_per_gpu)")
     log.reject(found["gpus"].isna(), "unreadable number of GPUs")
+    cut = log.text("AllocTRES").str.contains(r"[,=+]$", na=False)
+    log.reject(cut & found["gpus"].eq(0), "list of resources that is cut off (run sacct with -P)")
     log.doubts += _not_understood(pd.concat(lists).dropna().unique(), found, log)
     return found
 

@@ -19,10 +19,10 @@ CASES = json.loads((PLACE / "cases.json").read_text(encoding="utf-8"))
 def figures(case: dict[str, object]) -> object:
     """What the case has the right figures of: GPUs that wait, the most held at once, or GPU-hours, by user."""
     path, form, arguments = PLACE / case["file"], case["format"], case["arguments"]
-    if form == "usage":
-        return gd.read_usage(path, "prometheus", **arguments).groupby("unique_id")["y"].max().to_dict()
-    jobs = gd.read_jobs(path, "canonical" if form == "wanted" else form, **arguments)
-    if form == "wanted":
+    if case["figure"] == "held":
+        return gd.read_usage(path, form, **arguments).groupby("unique_id")["y"].max().to_dict()
+    jobs = gd.read_jobs(path, form, **arguments)
+    if case["figure"] == "waiting":
         return float(jobs["gpus"][jobs["status"] == "pending"].sum())
     hours = gd.usage_series(jobs, by="user", value="gpu_hours").groupby("unique_id")["y"].sum()
     return {user: round(float(y), 6) for user, y in hours.items() if y}
