@@ -6,6 +6,7 @@ import json
 import re
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ PLACE = Path(__file__).parent / "fixtures" / "threads"
 CASES = json.loads((PLACE / "cases.json").read_text(encoding="utf-8"))
 
 
-def figures(case: dict[str, object]) -> object:
+def figures(case: dict[str, Any]) -> object:
     """What the case has the right figures of: GPUs that wait, the most held at once, or GPU-hours, by user."""
     path, form, arguments = PLACE / case["file"], case["format"], case["arguments"]
     if case["figure"] == "held":
@@ -29,7 +30,7 @@ def figures(case: dict[str, object]) -> object:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])
-def test_the_figures_are_right_or_something_is_said(case) -> None:
+def test_the_figures_are_right_or_something_is_said(case: dict[str, Any]) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
