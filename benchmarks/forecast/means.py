@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from benchmarks.forecast import load
 from benchmarks.forecast.origins import Origins
 from benchmarks.forecast.sources import USER_LOGS
 from gpudemand import usage_series
-from gpudemand.forecast import CombinedForecaster, Naive, Panel, SeasonalNaive, Theta
+from gpudemand.forecast import CombinedForecaster, Forecaster, Naive, Panel, SeasonalNaive, Theta, adapt
 from gpudemand.forecast.panel import rolling_mean
 from gpudemand.forecast.regression import DecayedMeanRegression
 
@@ -49,7 +50,8 @@ def _scores(panel: Panel, most: int) -> pd.DataFrame:
     origins = np.unique(np.linspace(n_times // 2, n_times - _H, most).round().astype(np.int64))
     actual = panel.values[:, origins[:, None] + np.arange(_H)]
     total = Panel(pd.Index(["total"], name="unique_id"), panel.times, panel.values.sum(axis=0)[None], panel.freq)
-    of_total = {type(m).__name__: m.forecast_from(total, origins, _H) for m in (Naive(), SeasonalNaive(7), Theta())}
+    models = [Naive(), SeasonalNaive(7), Theta(), *_experts()]
+    of_total = {model.column_name(): model.forecast_from(total, origins, _H) for model in models}
     combined = CombinedForecaster()
     combined._fit_panel(panel.until(int(origins[0])))
     paths = {
@@ -58,11 +60,46 @@ def _scores(panel: Panel, most: int) -> pd.DataFrame:
         "CombinedForecaster": CombinedForecaster().forecast_from(panel, origins, _H),
     }
     paths["CombinedForecaster-mean"] = combined.expected_paths(panel, origins, _H)
+    if find_spec("lightgbm"):
+        paths["LightGBM"] = np.repeat(_boosted_means(panel, origins)[..., None], _H, axis=2)
     rows = {
         name: _of_users(path, actual) | _of_sum(path.sum(axis=0), actual.sum(axis=0)) for name, path in paths.items()
     }
     rows |= {f"{name} of the sum": _of_sum(path[0], actual.sum(axis=0)) for name, path in of_total.items()}
     return pd.DataFrame(rows).T
+
+
+def _experts() -> list[Forecaster]:
+    """Methods of statsforecast where it is installed."""
+    if not find_spec("statsforecast"):
+        return []
+    from statsforecast.models import AutoCES, AutoETS, DynamicOptimizedTheta
+
+    return [adapt(method(season_length=7)) for method in (AutoETS, AutoCES, DynamicOptimizedTheta)]
+
+
+def boosted(x: np.ndarray, target: np.ndarray, now: np.ndarray, labels: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    """LightGBM on logs of the decayed means, (n_users, n_past, p) and now (n_users, p), and a label of each user."""
+    from lightgbm import LGBMRegressor
+
+    table = np.concatenate([np.log1p(x), np.repeat(labels[:, None, None], x.shape[1], axis=1)], axis=2)
+    model = LGBMRegressor(n_estimators=60, num_leaves=15, min_child_samples=30, random_state=0, n_jobs=1, verbose=-1)
+    model.fit(table.reshape(-1, table.shape[2]), target.ravel(), categorical_feature=[x.shape[2]])
+    return np.asarray(model.predict(np.column_stack([np.log1p(now), labels])))
+
+
+def past_means(panel: Panel, origin: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+    """Decayed means at earlier origins, what came there, and decayed means at an origin, as `boosted` takes them."""
+    past = np.arange(origin - _H, 0, -_H // 4)[:12]
+    model = DecayedMeanRegression()
+    model._fit_panel(panel)
+    x = model._decayed_means(panel.values, np.append(past, origin))
+    return x[:, :-1], np.stack([panel.values[:, o : o + _H].mean(axis=1) for o in past], axis=1), x[:, -1]
+
+
+def _boosted_means(panel: Panel, origins: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    alike = np.zeros(len(panel.ids))
+    return np.stack([np.maximum(boosted(*past_means(panel, int(o)), alike), 0) for o in origins], axis=1)
 
 
 def _of_users(path: np.ndarray, actual: np.ndarray) -> dict[str, float]:  # type: ignore[type-arg]
