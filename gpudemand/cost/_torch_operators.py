@@ -565,6 +565,39 @@ def _convolution_flops(name: str, args: Any, inputs: Sequence[Any], outputs: Seq
     return passes * weighted_flops(used.numel() / used.shape[1], weight.numel())
 
 
+def known_size(value: Any) -> Any:
+    """A size that is a tensor with a value, as the batch of packed sequences, as an integer."""
+    import torch
+
+    is_known = type(value) is torch.Tensor and value.dim() == 0 and value.device.type == "cpu"
+    return int(value) if is_known and not value.is_floating_point() else value
+
+
+def with_constant_mask(query: Any, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **options: Any) -> Any:
+    """Arguments of attention with a mask without gradient: of one with, only a GPU's kernels save no scores."""
+    mask = attn_mask.detach() if hasattr(attn_mask, "detach") else attn_mask
+    return (query, key, value, mask, *rest), options
+
+
+def grouped_product(func: Any, args: Any, kwargs: Any) -> Any:
+    """A grouped product, which runs without data in bf16 only, as if in the type of its first operand."""
+    import torch
+
+    tensors = (
+        value.bfloat16() if isinstance(value, torch.Tensor) and value.is_floating_point() else value for value in args
+    )
+    return func(*tensors, **kwargs).to(args[0].dtype)
+
+
+def sizes(tensors: Iterable[Any]) -> dict[Hashable, float]:
+    """Bytes of each distinct storage, broadcast elements not counted."""
+    sizes: dict[Hashable, float] = {}
+    for tensor in tensors:
+        size = min(tensor.numel() * tensor.element_size(), storage_bytes(tensor))
+        sizes[storage_key(tensor)] = max(size, sizes.get(storage_key(tensor), 0.0))
+    return sizes
+
+
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
@@ -666,6 +699,19 @@ def _with_heads(tensor: Any, outer: Sequence[int]) -> Any:
     """A tensor with two axes before its last two, samples and heads, broadcast to `outer`."""
     whole = tensor.expand(*outer, *tensor.shape[-2:])
     return whole.reshape(-1, outer[-1] if len(outer) > 1 else 1, *tensor.shape[-2:])
+
+
+def one_process_norm() -> type:
+    """Batch normalisation on samples of one process, of any number of axes."""
+    import torch
+
+    class BatchNorm(torch.nn.modules.batchnorm._BatchNorm):
+        """Batch normalisation that takes what ``SyncBatchNorm`` takes."""
+
+        def _check_input_dim(self, input: Any) -> None:  # noqa: A002
+            """Accept images and volumes."""
+
+    return BatchNorm
 
 
 @contextlib.contextmanager

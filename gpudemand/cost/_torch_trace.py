@@ -20,7 +20,7 @@ import math
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from types import CellType, FunctionType
 from typing import Any, NamedTuple, NoReturn
@@ -60,16 +60,12 @@ class UnseenError(Exception):
     """The forward pass computes with tensors of operators that were not seen, as of another thread."""
 
 
-class UnsavedError(Exception):
-    """The forward pass takes gradients by ``torch.func``, where nobody may ask what is saved for the backward pass."""
+class AgainError(Exception):
+    """The trace starts anew, as `change` makes it of its request."""
 
-
-class OtherInputsError(Exception):
-    """Inputs are other than assumed: `changes` are fields of `InputSpec` by position."""
-
-    def __init__(self, changes: dict[int, dict[str, Any]]) -> None:
-        super().__init__(changes)
-        self.changes = changes
+    def __init__(self, change: Callable[[_Request], _Request]) -> None:
+        super().__init__(change)
+        self.change = change
 
 
 def intercepted(handler: Callable[[Any, Any, Any], Any]) -> AbstractContextManager[Any]:
@@ -164,16 +160,16 @@ class Listener:
         if name in calls.RECURRENT and isinstance(args[2], (list, tuple)):
             return calls.recurrent_result(name, args)
         if name == "scaled_dot_product_attention":
-            args, kwargs = _with_constant_mask(*args, **kwargs)
+            args, kwargs = calls.with_constant_mask(*args, **kwargs)
         if name == "flex_attention":
             return self._flex_attention(*args[:3])
         if name.strip("_") == "grouped_mm":
-            return _grouped_product(func, args, kwargs)
+            return calls.grouped_product(func, args, kwargs)
         if name in ("to", "_to_copy") or "device" in kwargs:
             args = [self._moved(value) for value in args]
             kwargs = {key: self._moved(value) for key, value in kwargs.items()}
         if name in _FACTORIES:
-            args = [_known_size(value) for value in args]
+            args = [calls.known_size(value) for value in args]
             with self._fake:
                 constant = func(*args, **kwargs)
             if self._place != "cpu" or constant.numel() > MAX_CONSTANT:
@@ -223,7 +219,7 @@ class Listener:
         for index in calls.indices(name, tensors):
             position = self._undeclared.get(calls.storage_key(index))
             if position is not None:
-                raise OtherInputsError({position: {"dtype": "int64"}})
+                raise AgainError(functools.partial(_Request.with_integers, position=position))
 
     def is_live(self, tensor: Any) -> bool:
         """Whether a tensor depends on inputs or parameters, by calls that were seen."""
@@ -275,8 +271,8 @@ class Listener:
             flops=flops,
             weight_bytes=float(sum(weight.numel() * weight.element_size() for weight in weights.values())),
             bytes_read=calls.sparse_bytes(flops, tensors)
-            or sum(_sizes(t for t in live if calls.storage_key(t) not in weights).values()),
-            bytes_written=sum(_sizes(results).values()),
+            or sum(calls.sizes(t for t in live if calls.storage_key(t) not in weights).values()),
+            bytes_written=sum(calls.sizes(results).values()),
         )
         counts = {key: weight.numel() for key, weight in weights.items()}
         self._recorder.add(call, reads=reads, writes=[calls.storage_key(t) for t in results], parameters=counts)
@@ -293,39 +289,6 @@ def _without_override(func: FunctionType) -> FunctionType:
     body = FunctionType(func.__code__, scope, func.__name__, func.__defaults__, func.__closure__)
     body.__kwdefaults__ = func.__kwdefaults__
     return body
-
-
-def _known_size(value: Any) -> Any:
-    """A size that is a tensor with a value, as the batch of packed sequences, as an integer."""
-    import torch
-
-    is_known = type(value) is torch.Tensor and value.dim() == 0 and value.device.type == "cpu"
-    return int(value) if is_known and not value.is_floating_point() else value
-
-
-def _with_constant_mask(query: Any, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **options: Any) -> Any:
-    """Arguments of attention with a mask without gradient: of one with, only a GPU's kernels save no scores."""
-    mask = attn_mask.detach() if hasattr(attn_mask, "detach") else attn_mask
-    return (query, key, value, mask, *rest), options
-
-
-def _sizes(tensors: Iterable[Any]) -> dict[Hashable, float]:
-    """Bytes of each distinct storage, broadcast elements not counted."""
-    sizes: dict[Hashable, float] = {}
-    for tensor in tensors:
-        size = min(tensor.numel() * tensor.element_size(), calls.storage_bytes(tensor))
-        sizes[calls.storage_key(tensor)] = max(size, sizes.get(calls.storage_key(tensor), 0.0))
-    return sizes
-
-
-def _grouped_product(func: Any, args: Any, kwargs: Any) -> Any:
-    """A grouped product, which runs without data in bf16 only, as if in the type of its first operand."""
-    import torch
-
-    tensors = (
-        value.bfloat16() if isinstance(value, torch.Tensor) and value.is_floating_point() else value for value in args
-    )
-    return func(*tensors, **kwargs).to(args[0].dtype)
 
 
 class KernelListener(Listener):
@@ -423,6 +386,11 @@ class _Request(NamedTuple):
         batch = batch_of(self.specs)
         return self._replace(specs=[spec.grown(batch) for spec in self.specs])
 
+    def with_integers(self, position: int) -> _Request:
+        """The same with integers as the input at a position."""
+        specs = [spec._replace(dtype="int64") if place == position else spec for place, spec in enumerate(self.specs)]
+        return self._replace(specs=specs)
+
     def turned(self, *, mixed: bool) -> Iterator[_Request]:
         """Yield the same with the batch as the second axis, of all inputs that have one, or `mixed`: also of some."""
         axes = [(1, 0) if len(spec.shape) > 1 else (0,) for spec in self.specs]
@@ -439,8 +407,7 @@ _SEEDS = range(4)
 def trace(module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool | None = None) -> Traced:
     """Trace `module`; see `OpGraph.from_torch`."""
     module = _check_module(module)
-    specs = read_inputs(input_shape, input_dtype)
-    request = _Request(module, specs, train)
+    request = _Request(module, read_inputs(input_shape, input_dtype), train)
     copied = {id(tensor) for tensor in itertools.chain(module.parameters(), module.buffers())}
     made: list[Any] = []
     with left_as_found(module, copied):
@@ -448,11 +415,8 @@ def trace(module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool
             try:
                 traced = _on_any_axis(request, made)
                 break
-            except OtherInputsError as error:
-                for position, fields in error.changes.items():
-                    specs[position] = specs[position]._replace(**fields)
-            except UnsavedError:
-                request = request._replace(saves=False)
+            except AgainError as error:
+                request = error.change(request)
     _check_gone(type(module).__name__, made)
     return traced
 
@@ -597,19 +561,6 @@ def _is_keras(value: Any) -> bool:
     return any(parent.__module__.startswith("keras.") for parent in type(value).__mro__)
 
 
-def _one_process_norm() -> type:
-    """Batch normalisation on samples of one process, of any number of axes."""
-    import torch
-
-    class BatchNorm(torch.nn.modules.batchnorm._BatchNorm):
-        """Batch normalisation that takes what ``SyncBatchNorm`` takes."""
-
-        def _check_input_dim(self, input: Any) -> None:  # noqa: A002
-            """Accept images and volumes."""
-
-    return BatchNorm
-
-
 class _Trace:
     """One forward pass of a copy of a module, on fake tensors of the CPU or on tensors of the meta device.
 
@@ -648,7 +599,7 @@ class _Trace:
             try:
                 with gradients, eager, calls.flex_attention_on_cpu():
                     self._forward(module, args, kwargs)
-            except (OtherInputsError, UnsavedError):
+            except AgainError:
                 raise
             except Exception as error:
                 self._raise_input_error(error)
@@ -675,7 +626,7 @@ class _Trace:
         self._listener.given = {id(tensor) for tensor in itertools.chain(module.parameters(), module.buffers())}
         for path, part in module.named_modules():
             if isinstance(part, torch.nn.SyncBatchNorm):
-                part.__class__ = _one_process_norm()
+                part.__class__ = calls.one_process_norm()
             part.register_forward_pre_hook(functools.partial(self._enter, path))
             part.register_forward_hook(self._leave, always_call=True)
         return module if self._train is None else module.train(self._train)
@@ -752,19 +703,21 @@ class _Trace:
             raise UnseenError
 
     def _check_samples(self, results: list[Any]) -> None:
-        """Raise `OtherInputsError` if the rows of the results are the samples, and those of the examples are not."""
+        """Start anew if the rows of the results are the samples, and those of the examples are not."""
         rows = {result.shape[0] for result in results if result.dim()}
         samples = rows.pop() if len(rows) == 1 else 0
         ragged = [len(spec.shape) == 1 for spec in self._specs if spec.shape[:1] != (samples,)]
         if len(self._specs) > 1 < samples != batch_of(self._specs) and ragged and all(ragged):
-            raise OtherInputsError({place: {"samples": samples} for place in range(len(self._specs))})
+            raise AgainError(
+                lambda request: request._replace(specs=[spec._replace(samples=samples) for spec in request.specs])
+            )
 
     def _raise_input_error(self, error: Exception) -> NoReturn:
         import torch
         from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
         if self._saves and "saved tensor hooks" in str(error):
-            raise UnsavedError from error
+            raise AgainError(lambda request: request._replace(saves=False)) from error
         place = user_line(error, __file__, torch.__file__)
         if isinstance(error, UnseenError):
             raise InputError(
