@@ -138,7 +138,7 @@ def save_effect(place: Path, version: int) -> None:
 def save_large(place: Path, version: int) -> None:
     """Save a predictor of large models."""
     found = LargeModelPredictor.load()
-    found.targets["memory_gib"].scales["known"] += version
+    found.targets["memory_gib"].scales.classes["known"] += version
     found.save(place)
 
 

@@ -2,14 +2,12 @@
 
     python -m benchmarks.cost.llm [--train DIR] [--bundle] [--out FILE]
 
-DIR holds ``llm_training.csv.gz``. Whole projects (sources), whole families of models and whole GPU generations are held
-out in turn, never rows; repetitions of a configuration count once. Baselines: 6 N D at the best single share of the
-peak (MFU), that by type of GPU, gradient boosting on the columns; for memory, the formulas of DeepSpeed (states over
-GPUs) and of Hugging Face's estimator (weights, gradients and Adam). ``gpudemand, as read`` is the memory of
-PyTorch's tensors or of its allocator where a project says that it measured these; ``gpudemand`` that of the process.
-``--bundle`` fits to all rows, and to times of the development half of the bundled public runs (their memory made no
-other project's better), and writes ``data/cost/large_models.json``; ``--out`` keeps the ratios of held-out predictions
-to measurements.
+Rows are those of ``llm_training.csv.gz`` in DIR and of the bundled ``public_runs.csv``. Whole projects (sources) or
+generations of GPUs are held out in turn, never rows; repetitions of a configuration count once.
+Beside stand 6 N D at the median share of the peak (MFU), that by generation, and gradient boosting of this share on
+simple features; for memory, the formulas of DeepSpeed (states over GPUs) and of Hugging Face's estimator (weights,
+gradients and Adam). Memory is predicted as each project reads it. ``--bundle`` fits to all rows and writes
+``data/cost/large_models.json``; ``--out`` keeps the ratios of held-out predictions to measurements.
 """
 
 from __future__ import annotations
@@ -22,176 +20,138 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.cost.llm_baselines import fill_baselines
-from benchmarks.cost.llm_load import read_runs
-from benchmarks.cost.public_runs import split_public_runs
-from benchmarks.cost.score import summary
+from benchmarks.cost.llm_baselines import held_out_baselines
+from benchmarks.cost.llm_load import read_all_runs
 from benchmarks.cost.traced import TraceCache
-from gpudemand.cost.large_models import Expansion, LargeModelPredictor, classes_of, coordinates, expand
+from gpudemand.cost.large_models import (
+    ErrorScales,
+    LargeModelPredictor,
+    Target,
+    classes_of,
+    conformity_of,
+    expand,
+)
 from gpudemand.cost.measure import load_held_out_runs
 from gpudemand.datasets.registry import data_folder, refresh_checksums
+from gpudemand.units import GIB
 
-SPLITS = ("source", "family", "generation")
-_GIB = 2.0**30
-_COSTS = ["seconds_per_token", "memory_gib"]
-#: Measured rows of a project that predictions of its others are calibrated with, and how often they are drawn.
-_OWN_ROWS, _DRAWS = (0, 1, 2, 5), 20
+SPLITS = ("source", "generation")
+#: Target -> column of the measurements, their unit, and what it is called.
+_UNITS = {"step_time_s": ("seconds_per_token", 1.0, "time"), "memory_gib": ("memory_gib", GIB, "memory")}
+#: Columns that errors are listed by.
+GROUPS = ("class", "layout", "generation", "vendor", "source")
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Print a table a split and target; fit and store the bundled predictor if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--train", type=Path, help="by default the bundled ratios of held-out predictions are shown")
-    parser.add_argument("--split", nargs="+", default=list(SPLITS), choices=SPLITS)
     parser.add_argument("--bundle", action="store_true")
     parser.add_argument("--out", type=Path, help="a Parquet file for predicted over measured, of all held-out rows")
     options = parser.parse_args(arguments)
     if options.train is None:
-        print(stored_summary().to_string(float_format="{:.3f}".format))
+        print(_errors(load_held_out_runs(), ["split", "target", "class", "method"]))
         return
-    rows = read_runs(options.train)
-    ways = expand(list(rows["run"]))
-    kept = _run_splits(rows, ways, options.split)
+    rows = read_all_runs(options.train)
+    print(f"degrees where stated, mean over projects: {seen_degrees(rows)}")
+    predictor = _fitted(rows)
+    if options.bundle:
+        predictor.save(data_folder() / "cost" / "large_models.json")
+    kept = _run_splits(rows, predictor, SPLITS)
     if options.out is not None:
         kept.to_parquet(options.out, compression="zstd")
     if options.bundle:
-        _bundled(rows).save(data_folder() / "cost" / "large_models.json")
         for name in ("large_models.json", "held_out_runs.parquet"):
             refresh_checksums(data_folder(), f"cost/{name}")
 
 
 def run(data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
     """Print the tables of all splits; return the ratios of `summary`. Large models need no cache of graphs."""
-    rows = read_runs(data / "llm_training")
-    return _run_splits(rows, expand(list(rows["run"])), SPLITS)
+    rows = read_all_runs(data / "llm_training")
+    return _run_splits(rows, _fitted(rows), SPLITS)
 
 
-def _bundled(rows: pd.DataFrame) -> LargeModelPredictor:
-    """Fit to all rows, and to times of the development half of the bundled public runs."""
-    public = split_public_runs()
-    further = public[public["half"] == "development"].assign(memory_gib=np.nan)
-    both = pd.concat([rows, further], ignore_index=True)
-    return _fitted(both, expand(list(both["run"])), np.ones(len(both), dtype=bool))
+def _costs(rows: pd.DataFrame) -> pd.DataFrame:
+    memory = rows["memory_gib"].where(rows["status"] == "ok")
+    return pd.DataFrame({"seconds_per_token": rows["seconds_per_token"], "memory_gib": memory}).astype(float)
 
 
-def _run_splits(rows: pd.DataFrame, ways: Expansion, splits: Sequence[str]) -> pd.DataFrame:
+def _fitted(rows: pd.DataFrame) -> LargeModelPredictor:
+    """Fit to all rows."""
+    ways = expand(list(rows["run"])).as_read(list(rows["reading"]))
+    about = pd.DataFrame({"source": rows["source"], "class": classes_of(list(rows["run"]))})
+    return LargeModelPredictor().fit_expanded(ways, _costs(rows), about)
+
+
+def _run_splits(rows: pd.DataFrame, predictor: LargeModelPredictor, splits: Sequence[str]) -> pd.DataFrame:
     print(f"{len(rows)} configurations: {rows['class'].value_counts().to_dict()}")
-    return pd.concat([table for split in splits for table in run_split(rows, ways, split)], ignore_index=True)
+    kept = [_held_out(rows, target, name, split) for split in splits for name, target in predictor.targets.items()]
+    return pd.concat(kept, ignore_index=True)
 
 
-def stored_summary() -> pd.DataFrame:
-    """Errors of the bundled held-out predictions by split, target and class."""
-    ratios = load_held_out_runs()
+def seen_degrees(rows: pd.DataFrame) -> dict[str, dict[int, float]]:
+    """Mean over the projects of the shares of their runs that have each degree, of those that state it."""
+    runs = [(source, run) for source, run in zip(rows["source"], rows["run"], strict=True) if run.parallel is not None]
+    found = {
+        "expert": [(s, run.layout.expert) for s, run in runs if run.model.experts and run.n_gpus > 1],
+        "interleaved": [
+            (s, run.layout.virtual_pipeline and int(run.layout.virtual_pipeline > 1))
+            for s, run in runs
+            if run.layout.pipeline > 1
+        ],
+    }
+    return {name: _mean_shares(pd.DataFrame(pairs, columns=["source", "degree"])) for name, pairs in found.items()}
+
+
+def _mean_shares(rows: pd.DataFrame) -> dict[int, float]:
+    shares = rows.dropna().groupby("source")["degree"].value_counts(normalize=True).unstack(fill_value=0.0)
+    return {int(degree): round(share, 2) for degree, share in shares.mean().items()}
+
+
+def _held_out(rows: pd.DataFrame, target: Target, name: str, split: str) -> pd.DataFrame:
+    """Print and return ratios of predictions, each value of a column held out, to measurements."""
+    column, unit, label = _UNITS[name]
+    y = _costs(rows)[column].to_numpy() * unit
+    known = np.isfinite(y)
+    part, y = rows[known].reset_index(drop=True), y[known]
+    errors = {one: np.log(y) - mean[known] for one, (mean, _) in target.held_out.items()}
+    spread = {one: variance[known] for one, (_, variance) in target.held_out.items()}
+    half = _half_widths(part, errors, spread, split)
+    outs = {"gpudemand": y / np.exp(errors[split]), **held_out_baselines(part, y, label, split)}
+    about = part[["source", "model", "gpu", *(one for one in GROUPS if one != "source")]]
+    found = [
+        about.assign(target=label, split=split, method=method, ratio=np.round(values / y, 4), inside=np.nan)
+        for method, values in outs.items()
+    ]
+    found[0]["inside"] = (np.abs(errors[split]) <= half).astype(float)
+    table = pd.concat(found, ignore_index=True)
+    print(f"\n{label}, {split} held out: {len(part)} configurations\n{_errors(table, ['method'])}")
+    for column in GROUPS:
+        print(_errors(table[table["method"] != "DeepSpeed's formula"], [column, "method"]))
+    return table
+
+
+def _half_widths(rows: pd.DataFrame, errors: dict[str, Any], spread: dict[str, Any], split: str) -> Any:
+    """Half of the 90 % interval of the logarithm, by the errors of the other groups."""
+    kinds, half = classes_of(list(rows["run"])), np.zeros(len(rows))
+    source, error = rows["source"].to_numpy(dtype=object), errors["source"]
+    for name in rows[split].unique():
+        out = (rows[split] == name).to_numpy()
+        others = [kind for kind, left in zip(kinds, out, strict=True) if not left]
+        scales = ErrorScales.fit(error[~out], spread["source"][~out], others, source[~out], errors["generation"][~out])
+        scores = conformity_of(error[~out], spread["source"][~out], others, source[~out], scales)
+        own = scales.of([kind for kind, left in zip(kinds, out, strict=True) if left])
+        half[out] = scores.quantile(0.9) * np.hypot(own, np.sqrt(spread[split][out]))
+    return half
+
+
+def _errors(ratios: pd.DataFrame, by: list[str]) -> str:
+    """Relative errors by some columns, and the share inside the 90 % interval."""
     error = (ratios["ratio"] - 1.0).abs()
-    by = [ratios[name] for name in ("split", "target", "class", "method")]
-    table = error.groupby(by).agg(rows="size", median="median", p90=lambda part: part.quantile(0.9))
-    return table.assign(inside=ratios["inside"].groupby(by).mean())
-
-
-def run_split(rows: pd.DataFrame, ways: Expansion, split: str) -> list[pd.DataFrame]:
-    """Hold out each value of a column in turn; print and return errors of all methods."""
-    ends = {"low": np.nan, "high": np.nan}
-    time, held, read = (_empty(rows).assign(**ends) for _ in range(3))
-    chance = np.full(len(rows), np.nan)
-    outs = {name: _empty(rows) for name in ("6 N D, one MFU", "6 N D, MFU by GPU", "boosting")}
-    sizes = {name: _empty(rows) for name in ("DeepSpeed's formula", "Hugging Face's formula", "boosting")}
-    learned: list[pd.DataFrame] = []
-    for value in rows[split].unique():
-        test = (rows[split] == value).to_numpy()
-        part, kinds = _part(ways, test), classes_of(list(rows["run"][test]))
-        predictor = _fitted(rows, ways, ~test)
-        seconds, memory = predictor.predict_expanded(part, kinds)
-        time.loc[test], held.loc[test] = seconds, memory / _GIB
-        as_read = part.as_read(list(rows["reading"][test]))
-        read.loc[test] = predictor.predict_expanded(as_read, kinds)[1] / _GIB
-        chance[test] = predictor.fits_expanded(part, list(rows["run"][test]))
-        if split == "source":
-            learned.append(_calibrated(predictor, part, kinds, rows[test]))
-        fill_baselines(rows, ~test, test, outs, sizes)
-    kept = [_report(rows, rows["seconds_per_token"], {"gpudemand": time, **outs}, "time", split)]
-    memory_known = rows["memory_gib"].where(rows["status"] == "ok")
-    kept.append(_report(rows, memory_known, {"gpudemand": held, "gpudemand, as read": read, **sizes}, "memory", split))
-    _report_fit(rows, chance, split)
-    if learned:
-        print(f"\nafter so many measured rows of the project\n{_after_own_rows(pd.concat(learned))}")
-    return kept
-
-
-def _fitted(rows: pd.DataFrame, ways: Expansion, train: Any) -> LargeModelPredictor:
-    part = rows[train].reset_index(drop=True)
-    about = pd.DataFrame({"source": part["source"], "class": classes_of(list(part["run"]))})
-    costs = part[_COSTS].assign(memory_gib=part["memory_gib"].where(part["status"] == "ok"))
-    return LargeModelPredictor().fit_expanded(_part(ways, train), costs, about)
-
-
-def _calibrated(predictor: LargeModelPredictor, ways: Expansion, kinds: list[str], rows: pd.DataFrame) -> pd.DataFrame:
-    """Errors of the other rows of a project after calibrating with some, drawn again and again."""
-    rng, found = np.random.default_rng(0), []
-    at = coordinates(list(rows["run"]))
-    amounts = {"step_time_s": rows["seconds_per_token"], "memory_gib": _GIB * rows["memory_gib"]}
-    for name, target in predictor.targets.items():
-        y = amounts[name].where(rows["status"] == "ok").to_numpy(dtype=float)
-        inputs = (ways.rows, ways.weights, ways.time if name == "step_time_s" else ways.memory)
-        known = np.flatnonzero(np.isfinite(y))
-        for own in _OWN_ROWS if len(known) > _OWN_ROWS[-1] else ():
-            for _ in range(_DRAWS):
-                use = np.isin(np.arange(len(y)), rng.choice(known, own, replace=False))
-                target.calibrate(inputs, kinds, np.where(use, y, np.nan), at)
-                out = target.predict(inputs, kinds, (90,), np.zeros(len(y)), at)[known]
-                inside = (y[known] >= out[:, 1]) & (y[known] <= out[:, 2])
-                about = {"target": name, "own rows": own, "project": rows["source"].iloc[0]}
-                one = pd.DataFrame({**about, "error": np.abs(out[:, 0] / y[known] - 1), "inside": inside})
-                found.append(one[~use[known]])
-    return pd.concat(found) if found else pd.DataFrame()
-
-
-def _after_own_rows(errors: pd.DataFrame) -> str:
-    by = ["target", "own rows"]
-    each = errors.groupby([*by, "project"])["error"].median().groupby(by).median()
-    spread = errors.groupby(by)["error"].quantile([0.5, 0.9]).unstack().set_axis(["median", "p90"], axis=1)
-    table = spread.assign(inside=errors.groupby(by)["inside"].mean(), **{"median by project": each})
+    groups = error.groupby([ratios[name] for name in by])
+    table = groups.agg(rows="size", median="median", p90=lambda part: part.quantile(0.9))
+    table["inside"] = ratios["inside"].groupby([ratios[name] for name in by]).mean()
     return table.to_string(float_format="{:.3f}".format)
-
-
-def _part(ways: Expansion, use: Any) -> Expansion:
-    place, chosen = np.cumsum(use) - 1, use[ways.rows]
-    return Expansion(place[ways.rows[chosen]], ways.weights[chosen], ways.time[chosen], ways.memory[chosen])
-
-
-def _empty(rows: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame(np.nan, index=rows.index, columns=["predicted"])
-
-
-def _report(rows: pd.DataFrame, y: pd.Series, outs: dict[str, pd.DataFrame], what: str, split: str) -> pd.DataFrame:
-    known = y.notna() & (y > 0)
-    print(f"\n{what}, {split} held out: {int(known.sum())} configurations")
-    tables = {name: out[known].assign(y=y[known]) for name, out in outs.items()}
-    print(pd.DataFrame({name: summary(out) for name, out in tables.items()}).T.to_string(float_format="{:.3f}".format))
-    ours = tables["gpudemand"]
-    for name in ("class", "class, steady", split):
-        parts = {key: {"rows": len(out), **summary(out)} for key, out in ours.groupby(rows.loc[known, name])}
-        print(pd.DataFrame(parts).T.to_string(float_format="{:.3f}".format))
-    about = rows.loc[known, ["source", "model", "class"]]
-    about = about.assign(gpu=[run.job.hardware.name for run in rows.loc[known, "run"]], target=what, split=split)
-    return pd.concat([_ratios(about, name, out) for name, out in tables.items()], ignore_index=True)
-
-
-def _ratios(about: pd.DataFrame, method: str, out: pd.DataFrame) -> pd.DataFrame:
-    """Predicted over measured, which may be published; the measurements may not."""
-    inside = ((out["y"] >= out["low"]) & (out["y"] <= out["high"])).astype(float) if "low" in out.columns else np.nan
-    return about.assign(method=method, ratio=(out["predicted"] / out["y"]).round(4), inside=inside)
-
-
-def _report_fit(rows: pd.DataFrame, chance: Any, split: str) -> None:
-    """Runs or does not: rows that ran, or ran out of memory."""
-    ran = (rows["status"] == "ok").to_numpy()
-    said = chance >= 0.5
-    sure = chance >= 0.95
-    print(
-        f"\nfits, {split} held out: right {np.mean(said == ran):.3f} of {len(ran)} ({int((~ran).sum())} ran out); of "
-        f"{int(said.sum())} said to fit {np.mean(~ran[said]):.3f} fail; of {int(sure.sum())} with 95 % "
-        f"{np.mean(~ran[sure]):.3f}; of those that ran {np.mean(said[ran]):.3f} are said to fit"
-    )
 
 
 if __name__ == "__main__":

@@ -11,27 +11,31 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from gpudemand.cost.job import TrainingRun
 from gpudemand.units import GIB
 
-
-def fill_baselines(rows: pd.DataFrame, train: Any, test: Any, outs: dict[str, Any], sizes: dict[str, Any]) -> None:
-    """Predict time (`outs`) and memory (`sizes`) of test rows by methods that know the training rows."""
-    seconds, ideal = rows["seconds_per_token"], np.array([ideal_seconds(run) for run in rows["run"]])
-    known = seconds.notna().to_numpy() & train
-    share = pd.Series(np.where(known, ideal / seconds, np.nan))
-    by_gpu = share.groupby(names_of(rows)).median().reindex(names_of(rows)).fillna(share.median()).to_numpy()
-    outs["6 N D, one MFU"].loc[test, "predicted"] = (ideal / share.median())[test]
-    outs["6 N D, MFU by GPU"].loc[test, "predicted"] = (ideal / by_gpu)[test]
-    outs["boosting"].loc[test, "predicted"] = _boosted(rows, seconds, known, test)
-    memory = rows["memory_gib"].where(rows["status"] == "ok")
-    sizes["boosting"].loc[test, "predicted"] = _boosted(rows, memory, memory.notna().to_numpy() & train, test)
-    sizes["DeepSpeed's formula"].loc[test, "predicted"] = [state_gib(run, sharded=True) for run in rows["run"][test]]
-    sizes["Hugging Face's formula"].loc[test, "predicted"] = [
-        state_gib(run, sharded=False) for run in rows["run"][test]
-    ]
+_LEVELS = {None: np.nan, False: 0, "selective": 1, "full": 2}
 
 
-def names_of(rows: pd.DataFrame) -> Any:
-    """Device of each run."""
-    return np.array([run.job.hardware.name for run in rows["run"]])
+def held_out_baselines(rows: pd.DataFrame, y: Any, label: str, split: str) -> dict[str, Any]:
+    """Predictions of methods, each value of a column held out: of time seconds a token, of memory bytes."""
+    runs = list(rows["run"])
+    if label == "memory":
+        formulas = {"DeepSpeed's formula": True, "Hugging Face's formula": False}
+        return {
+            name: GIB * np.array([state_gib(run, sharded=sharded) for run in runs])
+            for name, sharded in formulas.items()
+        }
+    ideal, X = np.array([ideal_seconds(run) for run in runs]), _features(runs)
+    names = ("6 N D, one MFU", "6 N D, MFU by generation", *(["boosting"] if split == "source" else []))
+    found = {name: np.full(len(y), np.nan) for name in names}
+    share, by = pd.Series(ideal / y), rows["generation"]
+    for value in rows[split].unique():
+        out = (rows[split] == value).to_numpy()
+        usual, train = share[~out].median(), share[~out].groupby(by[~out]).median()
+        found[names[0]][out] = ideal[out] / usual
+        found[names[1]][out] = ideal[out] / train.reindex(by[out]).fillna(usual).to_numpy()
+        if split == "source":
+            model = HistGradientBoostingRegressor(random_state=0).fit(X[~out], np.log(share[~out]))
+            found["boosting"][out] = ideal[out] / np.exp(model.predict(X[out]))
+    return found
 
 
 def ideal_seconds(run: TrainingRun) -> float:
@@ -49,18 +53,16 @@ def state_gib(run: TrainingRun, *, sharded: bool) -> float:
     return model.n_parameters * (weight / split + 14.0 * trained / max(gpus, split)) / GIB
 
 
-def _boosted(rows: pd.DataFrame, y: pd.Series, known: Any, test: Any) -> Any:
-    names = ["n_gpus", "seq_len", "micro_batch", "grad_accum", "global_batch", "tensor_parallel", "pipeline_parallel"]
-    X = rows[[*names, "data_parallel", "context_parallel", "expert_parallel", "lora_rank", "hidden", "n_layers"]]
-    runs = list(rows["run"])
-    X = X.assign(
-        parameters=[np.log(run.model.n_active_parameters) for run in runs],
-        peak=[run.job.hardware.peak("fp16") for run in runs],
-        bandwidth=[run.job.hardware.bandwidth for run in runs],
-        fp8=[run.job.precision == "fp8" for run in runs],
-        adapter=[run.job.adapter is not None for run in runs],
-    )
-    codes = {name: pd.factorize(rows[name])[0] for name in ("sharding", "activation_checkpointing", "method")}
-    X = X.assign(**codes).astype(float)
-    model = HistGradientBoostingRegressor(random_state=0).fit(X[known], np.log(y[known]))
-    return np.exp(model.predict(X[test]))
+def _features(runs: list[TrainingRun]) -> Any:
+    """Simple features of each run: sizes, degrees and options."""
+    return np.array([_row(run) for run in runs], dtype=float)
+
+
+def _row(run: TrainingRun) -> list[float]:
+    part, layout, adapter = run.job.hardware, run.parallel, run.job.adapter
+    degrees = [np.nan] * 4 if layout is None else [layout.tensor, layout.pipeline, layout.context, layout.expert_degree]
+    sizes = [run.model.n_active_parameters, run.model.n_parameters, run.model.hidden, run.seq_len, run.n_gpus]
+    batch = [run.micro_batch or np.nan, run.global_batch or np.nan, _LEVELS[run.checkpointing]]
+    options = [run.is_quantised, adapter is not None, 16 if adapter is None else adapter.bits, run.model.experts > 0]
+    sharding = np.nan if layout is None or layout.sharding is None else layout.divided
+    return [*np.log(sizes), np.log(part.peak("fp16")), part.bandwidth, *degrees, sharding, *batch, *options]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,8 @@ from gpudemand.cost.job import TrainingJob, TrainingRun
 from gpudemand.cost.parallel import LoRA, Parallel
 from gpudemand.cost.transformer import Transformer
 from gpudemand.cost.transformer_configs import published, read_configuration
-from gpudemand.datasets.devices import device
+from gpudemand.datasets.devices import Device, device
+from gpudemand.datasets.registry import bundled_path
 
 _DEVICES = {
     **dict.fromkeys(("A100", "A100-80GB"), "A100 SXM4 80GB"),
@@ -42,26 +44,33 @@ _CHUNKED_LOSS = ("pytorch/torchtune",)
 #: Before fused attention, and before sequence parallelism.
 _BEFORE_FLASH = ("bigscience-workshop/bigscience",)
 #: On Megatron's own code, which divides by tensor and pipeline and has the distributed optimizer.
-_MEGATRON = ("NVIDIA-NeMo/Megatron-Bridge", "NVIDIA/NeMo", "kwai/Megatron-Kwai")
+_MEGATRON = (
+    *("NVIDIA-NeMo/Megatron-Bridge", "NVIDIA/NeMo", "NVIDIA/NeMo-Framework-Launcher", "NVIDIA/dgxc-benchmarking"),
+    "kwai/Megatron-Kwai",
+)
 #: What notes name of options that a `TrainingJob` does not have, or of samples shorter than stated.
 _OTHER_OPTIONS = (
     *("activation offload as", "offload alpha", "optimizer step in backward", "+ 8-bit AdamW"),
     *("LoRA (emb)", "not packed"),
 )
 #: Columns that only one of the two tables has.
-_FURTHER = ("n_layers", "hidden", "n_heads", "n_kv_heads", "ffn", "vocab", "n_parameters", "data_parallel", "optimizer")
+_FURTHER = (
+    *("n_layers", "hidden", "n_heads", "n_kv_heads", "ffn", "vocab", "n_parameters", "data_parallel", "optimizer"),
+    "container_or_version",
+)
 #: Options of a job that its run takes as they are.
 _OPTIONS = (
     *("device", "precision", "execution", "adapter", "offload", "attention"),
     *("cross_entropy", "kernels", "experts"),
 )
 _STATED = ("states", "lora_targets", "cross_entropy", "kernels", "experts")
-#: Kernels as a source names them -> `TrainingJob.kernels`; others replace single kernels of a plain stack.
-_KERNELS = {**dict.fromkeys(("megatron", "te", "fused"), "fused"), "plain": "plain"}
+#: Kernels as a source names them -> `TrainingJob.kernels`; Liger's and others replace single ones of a plain stack.
+_KERNELS = {
+    **dict.fromkeys(("megatron", "te", "fused"), "fused"),
+    **dict.fromkeys(("plain", "liger", "foak"), "plain"),
+}
 #: Parts of the names of what is no plain transformer, or has sizes that are not known here.
 _ODD = ("diffusion", "flux", "wan", "nemotron-3", "debug", "modded", "v4", "bert 4b", "deberta", "distil")
-#: Pages whose authors warn that the same run took 40 % more or less time on another day.
-_NOISY = ("experiments/gpt2.md",)
 #: Machines that differ from the devices' usual ones: of Jean Zay, four links of 100 Gbit/s for four or eight GPUs.
 _MACHINES = {
     ("bigscience-workshop/bigscience", "Volta"): {"node_gpus": 4, "network_gb_s": 12.5},
@@ -71,6 +80,18 @@ _MACHINES = {
 _CHECKPOINTS_IN_HOST = "Megatron + Deepspeed ZeRO (old branch)"
 #: Whose scripts ask for checkpointing and, to train all parameters, for DeepSpeed, where tables do not name them.
 _DEEPSPEED = ("QwenLM/Qwen",)
+#: Release of a source's software, or of its figures.
+_YEARS = {
+    **dict.fromkeys(("bigscience-workshop/bigscience",), 2022),
+    **dict.fromkeys(("NVIDIA/NeMo-Framework-Launcher", "FlagOpen/FlagPerf"), 2023),
+    **dict.fromkeys(("NVIDIA/NeMo", "NVIDIA/JAX-Toolbox", "NVIDIA/Megatron-LM", "ROCm/TransformerEngine"), 2024),
+    **dict.fromkeys(("kwai/Megatron-Kwai", "alibaba/Pai-Megatron-Patch", "InternLM/InternEvo"), 2024),
+    **dict.fromkeys(("NVIDIA/dgxc-benchmarking", "NVIDIA-NeMo/Automodel", "AI-Hypercomputer/gpu-recipes"), 2025),
+    **dict.fromkeys(("yanring/Megatron-MoE-ModelZoo", "hpcaitech/ColossalAI"), 2025),
+    **dict.fromkeys(("NVIDIA-BioNeMo/bionemo-recipes",), 2026),
+}
+#: Whose scripts do not interleave, or whose tables print where they do.
+_NOT_INTERLEAVED = ("bigscience-workshop/bigscience", "NVIDIA-NeMo/Megatron-Bridge")
 _NO_SEQUENCE_PARALLELISM = ("bigscience-workshop/bigscience", "NVIDIA/NeMo-Framework-Launcher")
 #: Encoder-decoders of a source and tokens of their targets, from its configurations.
 _T5 = {"model_type": "t5", "is_gated_act": True, "d_kv": 64, "vocab_size": 29184}
@@ -90,7 +111,11 @@ def read_runs(path: Path) -> pd.DataFrame:
     Rows without the sizes of a plain transformer are left out. `path` is ``llm_training.csv.gz``, its folder, or
     ``public_runs.csv``, whose columns these are, but for a few more.
     """
-    table = pd.read_csv(path / "llm_training.csv.gz" if path.is_dir() else path, low_memory=False)
+    return runs_of(pd.read_csv(path / "llm_training.csv.gz" if path.is_dir() else path, low_memory=False))
+
+
+def runs_of(table: pd.DataFrame) -> pd.DataFrame:
+    """As `read_runs`, from the rows of a table."""
     table = table.reindex(columns=table.columns.union([*_FURTHER, *_STATED], sort=False))
     runs = [_run(row) for row in table.to_dict("records")]
     known = table.assign(run=runs)[[run is not None for run in runs]].reset_index(drop=True)
@@ -99,14 +124,32 @@ def read_runs(path: Path) -> pd.DataFrame:
     known["reading"] = [_reading(str(kind)) for kind in known["memory_kind"]]
     known = _medians(known)
     known["family"] = [re.sub(r"[^a-z]", "", str(name).lower())[:7] for name in known["model"]]
-    known["class, steady"] = known["class"].where(~known["source_path"].isin(_NOISY))
-    known["generation"] = [run.job.hardware.architecture for run in known["run"]]
+    known["generation"] = [run.job.hardware.die for run in known["run"]]
+    known["vendor"] = [run.job.hardware.vendor for run in known["run"]]
+    known["gpu"] = [run.job.hardware.name for run in known["run"]]
     return known
 
 
+def read_all_runs(train: Path) -> pd.DataFrame:
+    """Rows of ``llm_training.csv.gz`` in a folder and of the bundled public runs, as `read_runs` has them."""
+    rows = pd.concat([read_runs(train), read_runs(bundled_path("cost/public_runs.csv"))], ignore_index=True)
+    return rows.assign(layout=[_layout_kind(run) for run in rows["run"]])
+
+
+def _layout_kind(run: TrainingRun) -> str:
+    """How the model is divided, the widest division first."""
+    if run.parallel is None:
+        return "unknown"
+    names = {"pipeline": "pipeline", "tensor": "tensor", "context": "context"}
+    found = [name for name in names if getattr(run.parallel, name) > 1]
+    if found:
+        return " + ".join(found)
+    return "sharded" if run.parallel.shards_parameters else "one GPU" if run.n_gpus == 1 else "data"
+
+
 def _medians(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row a configuration: releases of a stack measure the same ones again."""
-    keys = [rows["source"], rows["run"].map(_key), rows["status"]]
+    """One row a configuration and release of its software, whose repetitions count once."""
+    keys = [rows["source"], rows["run"].map(_key), rows["status"], rows["kernels"], rows["container_or_version"]]
     for name in ("seconds_per_token", "memory_gib"):
         rows[name] = rows.groupby(keys, dropna=False)[name].transform("median")
     return rows[~pd.concat(keys, axis=1).duplicated()].reset_index(drop=True)
@@ -201,12 +244,21 @@ def _longest(row: dict[str, Any]) -> int:
     return next((size for page, size in _LONGEST.items() if str(row["source_path"]).startswith(page)), 0)
 
 
+def _device(text: str) -> Device:
+    """The device that a source names, with the memory and the power limit that it prints."""
+    name = re.sub(r" \(.*\)", "", text)
+    found = device(_DEVICES.get(name) or re.sub(r"-\d+GB$", "", name))
+    memory, power = re.search(r"-(\d+)GB$", name), re.search(r"\((\d+) W\)", text)
+    found = found.limited_to(float(power[1])) if power else found
+    more = memory and float(memory[1]) > 1.1 * found.memory_gib
+    return replace(found, memory_gib=float(memory[1]), usable_gib=math.nan) if memory and more else found
+
+
 def _described(row: dict[str, Any], seq_len: int) -> TrainingRun:
-    name = re.sub(r" \(.*\)", "", str(row["gpu"]))
-    hardware = device(_DEVICES.get(name) or re.sub(r"-\d+GB$", "", name))
+    hardware = _device(str(row["gpu"]))
     hardware = replace(hardware, **_MACHINES.get((row["source"], hardware.architecture), {}))
     half = "bf16" if "bf16" in hardware.precisions else "fp16"
-    precision = {"mxfp8": "fp8", "nvfp4": "fp8"}.get(row["precision"], row["precision"])
+    precision = {"mxfp8": "fp8", "nvfp4": "fp4"}.get(row["precision"], row["precision"])
     model = _model(row)
     shape = (seq_len, _TARGET_TOKENS.get(row["source"], seq_len)) if model.parts else (seq_len,)
     default = "full" if row["source"] in _DEEPSPEED else None
@@ -231,9 +283,18 @@ def _described(row: dict[str, Any], seq_len: int) -> TrainingRun:
         cross_entropy=_cross_entropy(row),
         kernels="fused" if row["source"] in _MEGATRON else _KERNELS.get(row["kernels"]),
         experts=row["experts"] if isinstance(row["experts"], str) else None,
+        stack_year=_stack_year(row),
     )
     assert job.run is not None
     return job.run
+
+
+def _stack_year(row: dict[str, Any]) -> float | None:
+    """Year of a release that is printed as 25.09, or that is known of the source."""
+    release = re.search(r"(2\d)\.(\d\d)", str(row["container_or_version"]))
+    if release and "NeMo" in str(row["container_or_version"]):
+        return 2000.0 + int(release[1]) + (int(release[2]) - 1.0) / 12.0
+    return _YEARS.get(row["source"])
 
 
 def _cross_entropy(row: dict[str, Any]) -> str | None:
@@ -255,17 +316,17 @@ def _optimizer(row: dict[str, Any]) -> str | None:
 
 
 def _layout(row: dict[str, Any]) -> Parallel | None:
-    degrees = {name: _whole(row[f"{name}_parallel"]) or 1 for name in ("tensor", "pipeline", "context", "expert")} | {
-        "virtual_pipeline": _whole(row["virtual_pipeline"]) or 1
-    }
+    degrees: dict[str, Any] = {name: _whole(row[f"{name}_parallel"]) or 1 for name in ("tensor", "pipeline", "context")}
+    degrees["expert"] = _whole(row["expert_parallel"])
+    degrees["virtual_pipeline"] = _whole(row["virtual_pipeline"]) or (1 if row["source"] in _NOT_INTERLEAVED else None)
     sharding = row["sharding"] if isinstance(row["sharding"], str) else None
     if row["source"] in _DEEPSPEED and row["method"] == "full-finetune":
         sharding = "zero2"
     stated = row["tensor_parallel"] == row["tensor_parallel"]
     # Some stacks count embedding and loss among the layers of a pipeline.
-    degrees["virtual_pipeline"] = min(degrees["virtual_pipeline"], max(_model(row).depth // degrees["pipeline"], 1))
-    if degrees["pipeline"] == 1:
-        degrees["virtual_pipeline"] = 1
+    if degrees["virtual_pipeline"]:
+        most = max(_model(row).depth // degrees["pipeline"], 1) if degrees["pipeline"] > 1 else 1
+        degrees["virtual_pipeline"] = min(degrees["virtual_pipeline"], most)
     if not stated and (sharding is None or row["source"] in _MEGATRON):
         return None if row["n_gpus"] > 1 else Parallel(1)
     if sharding is None and (degrees["tensor"] * degrees["pipeline"] > 1 or row["source"] in _MEGATRON):

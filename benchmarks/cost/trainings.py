@@ -19,7 +19,6 @@ import pandas as pd
 
 from benchmarks.cost.llm_baselines import ideal_seconds
 from benchmarks.cost.llm_load import read_runs
-from benchmarks.cost.public_runs import HALVES, halves_of, split_public_runs
 from benchmarks.cost.scripts import held_out, summary
 from benchmarks.cost.traced import TraceCache
 from gpudemand.cost.job import TrainingJob, TrainingRun
@@ -29,6 +28,7 @@ from gpudemand.cost.parallel import Parallel
 from gpudemand.datasets.devices import device
 from gpudemand.datasets.registry import bundled_path
 
+HALVES = ("development", "scoring")
 #: Of the draw of the halves.
 _SEED = 20261126
 _CHECKPOINTING = {"none": False, "selective": "selective", "full": "full"}
@@ -45,6 +45,16 @@ def read_trainings() -> pd.DataFrame:
     rows = pd.read_csv(bundled_path("cost/trainings.csv"))
     halves = rows["source"].map(halves_of(rows, _SEED))
     return rows.assign(job=[_job(row) for row in rows.to_dict("records")], half=halves)
+
+
+def halves_of(rows: pd.DataFrame, seed: int) -> dict[str, str]:
+    """Half of each project, drawn apart for those that have mixtures of experts, for both halves to have some."""
+    sparse, found = rows["class"].eq("experts").groupby(rows["source"]).any(), {}
+    rng = np.random.default_rng(seed)
+    for has in (True, False):
+        names = rng.permutation(sorted(sparse.index[sparse == has])).tolist()
+        found.update({name: HALVES[place % 2] for place, name in enumerate(names)})
+    return found
 
 
 def main(arguments: list[str] | None = None, data: Path = _DATA) -> None:
@@ -103,8 +113,7 @@ def best_share(rows: pd.DataFrame) -> float:
 
 def fitted_runs(data: Path) -> set[tuple[float, str]]:
     """Sizes and GPUs of runs whose times the bundled predictor was fitted to; without `data` of bundled ones only."""
-    public = split_public_runs()
-    tables = [public[public["half"] == HALVES[0]]]
+    tables = [read_runs(bundled_path("cost/public_runs.csv"))]
     tables += [read_runs(data / "llm_training")] if (data / "llm_training").is_dir() else []
     return {_key(run) for table in tables for run in table["run"][table["seconds_per_token"].notna()]}
 

@@ -119,6 +119,7 @@ def cost(
     cross_entropy: options.Loss = None,
     kernels: options.Kernels = None,
     experts: options.Experts = None,
+    stack_year: options.StackYear = None,
     json: options.AsJson = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -145,7 +146,7 @@ def cost(
     degrees = {"data": data, "tensor": tensor, "pipeline": pipeline, "virtual_pipeline": virtual_pipeline}
     degrees |= {"context": context, "expert": expert}
     large = {"lora": lora, "bits": bits, "offload": offload, "cross_entropy": cross_entropy, "kernels": kernels}
-    large |= {"experts": experts, "global_batch": global_batch}
+    large |= {"experts": experts, "global_batch": global_batch, "stack_year": stack_year}
     with steps(quiet=quiet) as begin:
         if is_configuration(network):
             refuse({"input": input, "layout": layout, "dtype": dtype}, "networks that a file builds")

@@ -13,6 +13,7 @@ import pandas as pd
 from gpudemand._tables import aligned
 from gpudemand._validation import InputError, nearest
 from gpudemand.cost.job import TrainingJob
+from gpudemand.cost.large_models import assumptions
 from gpudemand.cost.model import CostModel
 from gpudemand.cost.networks import run_file
 from gpudemand.cost.parallel import LoRA, Parallel
@@ -49,6 +50,7 @@ def format_prediction(model: CostModel, job: TrainingJob) -> str:
     lines = [
         repr(job),
         *([about] if unsaid else []),
+        *(f"assumed: {one}" for one in _assumed(job)),
         "",
         aligned(pd.DataFrame(rows, columns=["", "predicted", "90 % interval"])),
     ]
@@ -63,6 +65,7 @@ def prediction_json(model: CostModel, job: TrainingJob) -> str:
         warnings.simplefilter("always", FarFromTrainingWarning)
         row, probability, largest = model.predict(job).iloc[0], model.fits(job), model.max_batch_size(job)
     found: dict[str, Any] = {"job": repr(job), "not_said": _unsaid(job)}
+    found["assumed"] = _assumed(job)
     found |= {str(name): float(value) for name, value in row.items()}
     said = list(dict.fromkeys(str(one.message) for one in caught))
     return json.dumps(found | {"fits": probability, "max_batch_size": largest, "warnings": said})
@@ -77,6 +80,11 @@ def _unsaid(job: TrainingJob) -> list[str]:
     if job.run is None:
         return []
     return [option for name, option in _DECIDING.items() if getattr(job.run, name) is None]
+
+
+def _assumed(job: TrainingJob) -> list[str]:
+    """What a prediction of a large model assumes."""
+    return [] if job.run is None else assumptions(job.run)
 
 
 def _time(label: str, row: pd.Series) -> tuple[str, str, str]:

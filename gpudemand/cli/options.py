@@ -34,6 +34,7 @@ Offload = Annotated[
 ]
 Loss = Annotated[str | None, typer.Option(help="Large models: plain, fused, or fused_linear as Liger's.")]
 Kernels = Annotated[str | None, typer.Option(help="Large models: plain, or fused as in Megatron.")]
+StackYear = Annotated[float | None, typer.Option(help="Large models: year in which the software was released.")]
 Experts = Annotated[str | None, typer.Option(help="Large models: loop over the experts, or grouped products.")]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs, instead of a table.")]

@@ -58,7 +58,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "kernels": ("plain", "fused"),
     "experts": ("loop", "grouped"),
 }
-_OF_TRANSFORMERS = ("adapter", "offload", "attention", "cross_entropy", "kernels", "experts")
+_OF_TRANSFORMERS = ("adapter", "offload", "attention", "cross_entropy", "kernels", "experts", "stack_year")
 #: Samples a step of a traced network, if nobody names them.
 _DEFAULT_BATCH = 32
 #: Samples a replica takes at once that are tried where the number is not known.
@@ -80,9 +80,9 @@ class TrainingJob:
     optimizer : {"sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw"}, default="sgd"
         ``momentum`` is SGD with momentum. Of a `Transformer` also ``adamw_bf16``, ``adamw_8bit``, ``adafactor`` and
         ``muon``; None is AdamW with states of unknown precision.
-    precision : {"fp32", "tf32", "fp16", "amp", "bf16", "fp8"}, default="fp32"
+    precision : {"fp32", "tf32", "fp16", "amp", "bf16", "fp8", "fp4"}, default="fp32"
         ``fp16`` (also called ``amp``) and ``bf16`` are automatic mixed precision: weights stay in single precision.
-        ``fp8`` is for the linear layers of a `Transformer`.
+        ``fp8`` and ``fp4`` are for the linear layers of a `Transformer`.
     device : str or Device, default="H200"
         A name of `gpudemand.datasets.devices.devices`, in any of its spellings, or a `Device`.
     n_gpus : int, default=1
@@ -123,6 +123,8 @@ class TrainingJob:
     experts : {"loop", "grouped"}, optional
         Of a `Transformer` with experts, whether those of a layer compute one after another (Transformers before version
         5) or in one kernel for all. None is a loop in plain kernels that are not compiled, unless experts are divided.
+    stack_year : float, optional
+        Of a `Transformer`, the year in which its software was released: fused stacks become faster year by year.
 
     Raises
     ------
@@ -164,6 +166,7 @@ class TrainingJob:
     cross_entropy: str | None = None
     kernels: str | None = None
     experts: str | None = None
+    stack_year: float | None = None
 
     def __post_init__(self) -> None:
         self._set("device", device(self.device))
@@ -199,9 +202,11 @@ class TrainingJob:
             raise InputError(f"{self.hardware.name} is a CPU; jobs from a configuration run on GPUs.")
         if self.optimizer is not None:
             check_choice("optimizer", self.optimizer, OPTIMIZERS)
-        self.hardware.peak(check_choice("precision", self.precision, (*PRECISIONS, "fp8")))
+        self.hardware.peak(check_choice("precision", self.precision, (*PRECISIONS, "fp8", "fp4")))
         if self.experts is not None and not self.model.experts:
             raise InputError(f"experts={self.experts!r} is for mixtures of experts; {self.model.name} has none.")
+        if self.stack_year is not None:
+            check_number("stack_year", self.stack_year, 2016, 2100)
         if self.adapter is not None:
             self.adapter.check_targets(self.model)
         self._set("attention", self.attention or ("flash" if "bf16" in self.hardware.precisions else "eager"))
@@ -247,7 +252,7 @@ class TrainingJob:
         layout = Parallel() if self.parallel is None else self.parallel.resolved(self.n_gpus)
         if layout.sharding is None:
             raise InputError("the sharding of a traced network has to be known; give Parallel(sharding=...).")
-        if layout.model * layout.expert > 1:
+        if layout.model * layout.expert_degree > 1:
             raise InputError(
                 "a traced network can be sharded and accumulated, but not split by tensor, pipeline, context or "
                 "expert; make the job with TrainingJob.from_config."
@@ -409,8 +414,7 @@ class TrainingRun:
         """The run on a layout, and with the batch that follows; raises an `InputError` if these do not suit it."""
         if parallel is None and self.n_gpus > 1:
             return replace(self, parallel=None)
-        layout = (parallel or Parallel()).resolved(self.n_gpus)
-        layout.check_model(self.model)
+        layout = (parallel or Parallel()).resolved(self.n_gpus).for_model(self.model)
         data, total = layout.data or 1, self.global_batch
         micro, times = split_batch("global_batch", total, self.micro_batch, self.accumulate, data)
         if total is None:
@@ -444,7 +448,7 @@ class TrainingRun:
     @property
     def is_known(self) -> bool:
         """Whether layout, micro-batch and checkpointing are known."""
-        return None not in (self.parallel, self.micro_batch, self.checkpointing) and self.layout.sharding is not None
+        return None not in (self.parallel, self.micro_batch, self.checkpointing) and self.layout.is_known
 
     @property
     def trained_share(self) -> float:
@@ -454,7 +458,12 @@ class TrainingRun:
     @property
     def is_mixed(self) -> bool:
         """Whether products are in lower precision than the weights that the optimizer updates."""
-        return self.job.precision in ("fp16", "bf16", "fp8")
+        return self.job.precision in ("fp16", "bf16") or self.is_quantised
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether products of the linear layers are in 8 or 4 bits."""
+        return self.job.precision in ("fp8", "fp4")
 
     @property
     def is_tuned(self) -> bool:
@@ -462,7 +471,7 @@ class TrainingRun:
         if self.job.kernels is not None:
             return self.job.kernels == "fused"
         layout = self.layout
-        split = self.job.precision == "fp8" or layout.tensor * layout.pipeline * layout.expert > 1
+        split = self.is_quantised or layout.tensor * layout.pipeline * layout.expert_degree > 1
         return split and layout.sharding not in ("fsdp", "hsdp")
 
     @property
@@ -475,12 +484,12 @@ class TrainingRun:
         """Whether experts compute one after another; if nothing is said, in plain stacks that do not divide them."""
         if self.job.experts is not None:
             return self.job.experts == "loop"
-        return not (self.is_fused or self.layout.expert > 1)
+        return not (self.is_fused or self.layout.expert_degree > 1)
 
     @property
     def local_experts(self) -> float:
         """Experts of a layer on one GPU."""
-        return self.model.experts / self.layout.expert
+        return self.model.experts / self.layout.expert_degree
 
     @property
     def samples(self) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 
 from gpudemand._array import FloatArray
 from gpudemand.cost.graph_features import OPTIMIZERS
@@ -14,6 +14,8 @@ from gpudemand.cost.job import TrainingRun
 from gpudemand.cost.transformer import Transformer
 from gpudemand.units import GIB
 
+#: Terms of one run, a mapping, or of many, a table with a row each.
+Terms: TypeAlias = Any
 #: Bytes of a number in activations, and in single precision.
 _HALF, _SINGLE = 2.0, 4.0
 #: Bytes of an element of the scores of unfused attention while a layer is recomputed, beyond those saved; stacks with
@@ -105,9 +107,9 @@ def layers_in_flight(run: TrainingRun, stage: int) -> float:
         return layers
     times = run.accumulate or 1
     behind = layout.pipeline - stage
-    if layout.virtual_pipeline == 1:
+    if layout.virtual_degree == 1:
         return layers * min(times, behind)
-    parts = layout.virtual_pipeline
+    parts = layout.virtual_degree
     chunks = min(times * parts, 2 * (behind - 1) + (parts - 1) * layout.pipeline + 1)
     return layers * chunks / parts
 
@@ -153,17 +155,17 @@ def memory_terms(run: TrainingRun) -> dict[str, float]:
     """
     last = run.layout.pipeline - 1
     stages = [_stage_terms(run, stage) for stage in ({0, last} if last else {0})]
-    return max(stages, key=lambda terms: float(memory_bytes(pd.DataFrame([terms]), MEMORY_MEANS)[0]))
+    return max(stages, key=lambda terms: float(memory_bytes(terms, MEMORY_MEANS)))
 
 
-def memory_bytes(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> FloatArray:
+def memory_bytes(terms: Terms, coefficients: Mapping[str, float]) -> FloatArray:
     """Bytes at the peak of a step, by coefficients of the terms of `memory_terms`."""
     return np.asarray(sum(memory_parts(terms, coefficients).values()))
 
 
-def memory_parts(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> dict[str, FloatArray]:
+def memory_parts(terms: Terms, coefficients: Mapping[str, float]) -> dict[str, FloatArray]:
     """Bytes by purpose (`PARTS`) at the peak of a step."""
-    column = {name: terms[name].to_numpy(dtype=float) for name in terms.columns}
+    column = {name: np.asarray(terms[name], dtype=float) for name in terms}
     passing = _passing(column, coefficients)
     # An update comes when activations are gone.
     updating = column["update"] > passing["activations"] + passing["logits"]
@@ -187,7 +189,7 @@ def memory_parts(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> dict
     return parts
 
 
-def needed_bytes(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> FloatArray:
+def needed_bytes(terms: Terms, coefficients: Mapping[str, float]) -> FloatArray:
     """Bytes without which a step fails: an allocator frees the blocks that it keeps before it does."""
     return memory_bytes(terms, {**coefficients, "fragmentation": 0.0, "fragmentation, fsdp": 0.0})
 
@@ -210,7 +212,9 @@ def _stage_terms(run: TrainingRun, stage: int) -> dict[str, float]:
     trained = _trained(run, stage)
     weight, gradient, state = parameter_bytes(run)
     replicas = run.layout.replicas
-    expert_replicas = max(replicas * run.layout.tensor / run.layout.expert, 1.0) if run.layout.expert > 1 else replicas
+    expert_replicas = (
+        max(replicas * run.layout.tensor / run.layout.expert_degree, 1.0) if run.layout.expert_degree > 1 else replicas
+    )
 
     def held(amounts: tuple[float, float], what: str) -> float:
         """Of dense and expert amounts, what one GPU holds."""
@@ -290,7 +294,7 @@ def _stage_parameters(run: TrainingRun, stage: int) -> tuple[float, float]:
     # In another stage than the embedding a tied head is a copy.
     after += run.model.vocab * run.model.hidden if run.model.tied and layout.pipeline > 1 else 0
     ends = before * (stage == 0) + after * (stage == layout.pipeline - 1)
-    split = layout.expert if layout.expert > 1 else layout.tensor
+    split = layout.expert_degree if layout.expert_degree > 1 else layout.tensor
     return (shared + ends) / layout.tensor, experts / split
 
 
@@ -350,7 +354,7 @@ def _gathered(run: TrainingRun) -> float:
         return 0.0
     layout, ends = run.layout, sum(_ends(run))
     sizes = [(stack.shared_parameters, stack.expert_parameters, bool(stack.experts)) for stack in run.model.stacks]
-    layer = max(own(sparse=sparse) + routed(sparse=sparse) / layout.expert for own, routed, sparse in sizes)
+    layer = max(own(sparse=sparse) + routed(sparse=sparse) / layout.expert_degree for own, routed, sparse in sizes)
     gradients = 1.0 if run.job.adapter is None else 0.0
     quantised = 1.0 if run.job.adapter is None else run.job.adapter.bits / 16.0
     itemsize = _HALF if run.is_mixed else _SINGLE

@@ -22,6 +22,7 @@ from gpudemand.cost.large_memory import (
     MEMORY_MEANS,
     MEMORY_PRIORS,
     READINGS,
+    Terms,
     memory_bytes,
     memory_parts,
     memory_terms,
@@ -36,11 +37,20 @@ from gpudemand.units import GIB
 
 #: Memory that a candidate may need, over that of the device: its estimate is rough, and what ran did fit.
 _SLACK = 1.15
-#: Odds that a run with fused kernels recomputes whole layers, if nothing is said; others do so or not alike.
-_RECOMPUTES = 0.15
+#: Odds of what is recomputed, if nothing is said, without and with fused kernels.
+_LEVEL_ODDS: tuple[dict[bool | str, float], ...] = (
+    {False: 0.5, "full": 0.5},
+    {False: 0.45, "selective": 0.4, "full": 0.15},
+)
 #: How AdamW may keep its states, if nothing is said, and the odds; and those of weights in half precision beside
 #: states in single precision, as DeepSpeed keeps them on one GPU too.
 _ADAMW, _BOTH = {"adamw": 1.0, "adamw_bf16": 0.5, "adamw_8bit": 0.25}, 0.25
+#: Shares among public projects that state it, as ``python -m benchmarks.cost.llm`` counts them: GPUs that share the
+#: experts, and whether a pipeline is interleaved.
+_SEEN: dict[str, dict[int, float]] = {
+    "expert": {1: 0.1, 2: 0.17, 4: 0.02, 8: 0.54, 16: 0.01, 32: 0.06, 64: 0.1},
+    "interleaved": {0: 0.15, 1: 0.85},
+}
 #: Odds of an unknown micro-batch to the fastest that fits, a power of their paces: who may choose leaves no GPU idle.
 _PACE_ODDS = 4.0
 #: Layouts that stay of those that fit, fastest first, and the odds of each to the one before.
@@ -61,10 +71,37 @@ def candidates(run: TrainingRun) -> list[tuple[float, TrainingRun]]:
     found = [
         (weight * odds, one)
         for weight, layout in zip(weights, layouts, strict=True)
-        for odds, one in _weighted(_fitting(list(_filled(layout))))
+        for odds, one in _weighted(_fitting([way for one in _with_degrees(layout) for way in _filled(one)]))
     ]
     total = sum(weight for weight, _ in found)
     return [(weight / total, one) for weight, one in found]
+
+
+def _with_degrees(run: TrainingRun) -> list[TrainingRun]:
+    """The run with all usual degrees that are unknown: of expert parallelism, and of interleaving its pipeline."""
+    layout, model = run.layout, run.model
+    sharing = (layout.data or 1) * layout.context * layout.tensor
+    plain = run.job.kernels == "plain" or (layout.shards_parameters and not run.is_tuned)
+    experts = [
+        size for size in _SEEN["expert"] if size == 1 or (not plain and sharing % size == model.experts % size == 0)
+    ]
+    # Parts of a few layers: the more of them, the shorter the bubble.
+    parts = [1, *(size for size in (model.depth // layout.pipeline,) if size > 1)]
+    chosen = itertools.product(
+        experts if layout.expert is None else [layout.expert],
+        parts if layout.virtual_pipeline is None else [layout.virtual_pipeline],
+    )
+    return [run.laid_out(replace(layout, expert=expert, virtual_pipeline=virtual)) for expert, virtual in chosen]
+
+
+def _degree_odds(run: TrainingRun) -> float:
+    """Share of public projects whose runs have degrees such as these."""
+    layout, odds = run.layout, 1.0
+    if run.model.experts:
+        odds *= _SEEN["expert"].get(layout.expert_degree, 1.0)
+    if layout.pipeline > 1:
+        odds *= _SEEN["interleaved"][layout.virtual_degree > 1]
+    return odds
 
 
 def likeliest_way(run: TrainingRun) -> TrainingRun:
@@ -72,11 +109,44 @@ def likeliest_way(run: TrainingRun) -> TrainingRun:
     return max(candidates(run), key=lambda way: way[0])[1]
 
 
+#: Options that may be unknown -> their value in a way to fill them in.
+_ASSUMED: dict[str, Callable[[TrainingRun], Any]] = {
+    "tensor parallel": lambda way: way.layout.tensor,
+    "pipeline": lambda way: way.layout.pipeline,
+    "expert parallel": lambda way: way.layout.expert_degree,
+    "interleaving": lambda way: way.layout.virtual_degree,
+    "sharding": lambda way: way.layout.sharding,
+    "micro-batch": lambda way: way.micro_batch,
+    "checkpointing": lambda way: way.checkpointing or "none",
+    "optimizer": lambda way: way.optimizer,
+}
+
+
+def assumptions(run: TrainingRun) -> list[str]:
+    """What is assumed of a run that does not say it, each with the share of such runs that have it.
+
+    >>> from gpudemand.cost.job import TrainingJob
+    >>> layout = Parallel(pipeline=8, tensor=2, sharding="zero1")
+    >>> about = {"micro_batch": 1, "global_batch": 64, "checkpointing": False, "parallel": layout}
+    >>> assumptions(TrainingJob.from_config("mixtral-8x7b", 4096, device="H100", n_gpus=64, **about).run)
+    ['expert parallel 8, seen in 65 % of such runs', 'interleaving 4, seen in 85 % of such runs']
+    """
+    ways = candidates(run)
+    weights = np.array([weight for weight, _ in ways])
+    found = []
+    for name, value in _ASSUMED.items():
+        shares = pd.Series(weights).groupby([value(way) for _, way in ways], sort=False).sum()
+        if len(shares) > 1:
+            found.append(f"{name} {shares.idxmax()}, seen in {100 * shares.max():.0f} % of such runs")
+    return found
+
+
 def _weighted(runs: list[TrainingRun]) -> list[tuple[float, TrainingRun]]:
     """Probabilities of runs of one layout, which sum to 1."""
     odds = np.array(
         [
-            (_RECOMPUTES if run.is_tuned and run.checkpointing == "full" else 1.0)
+            _degree_odds(run)
+            * _LEVEL_ODDS[run.is_tuned].get(run.checkpointing or False, 0.5)
             * _ADAMW.get(run.optimizer or "", 1.0)
             * (_BOTH if run.n_gpus == 1 and run.layout.sharding != "none" else 1.0)
             for run in runs
@@ -106,7 +176,7 @@ def _has_open_states(run: TrainingRun) -> bool:
 
 def _filled(run: TrainingRun, *, smallest: bool = False) -> Iterator[TrainingRun]:
     """Runs with all unknown options but the layout filled in; of micro-batches the smallest only, if asked."""
-    levels = (False, "full") if run.checkpointing is None else (run.checkpointing,)
+    levels = [run.checkpointing] if run.checkpointing is not None else list(_LEVEL_ODDS[run.is_tuned])
     optimizers = list(_ADAMW) if _has_open_states(run) else [run.optimizer or "adamw"]
     for optimizer, level, size in itertools.product(optimizers, levels, run.micro_batches()[: 1 if smallest else None]):
         way = replace(run if run.micro_batch else run.with_batch(size), checkpointing=level, optimizer=optimizer)
@@ -186,7 +256,7 @@ def _options(run: TrainingRun) -> list[float]:
     adapter, sharded = run.job.adapter, run.parallel is not None and run.parallel.shards_parameters
     bits = 16 if adapter is None else adapter.bits
     level = _LEVELS.get(str(run.checkpointing), 0.0)
-    return [run.job.precision == "fp8", adapter is not None, bits / 16, level, sharded, run.job.offload is not None]
+    return [run.is_quantised, adapter is not None, bits / 16, level, sharded, run.job.offload is not None]
 
 
 class OwnRuns(NamedTuple):
@@ -215,7 +285,11 @@ def _covariance(one: FloatArray, other: FloatArray) -> FloatArray:
 #: Standard deviations of the logarithm: of a measurement around its source's mean, and of sources (projects differ in
 #: software, data and what they call a step).
 NOISE, SOURCE = 0.12, 0.2
-Formula = Callable[[pd.DataFrame, Mapping[str, float]], FloatArray]
+#: Least scale of the log error of a source's runs.
+_LEAST = 0.06
+#: Step of the differences that give the derivatives by the logarithm of a coefficient.
+_STEP = 1e-4
+Formula = Callable[[Terms, Mapping[str, float]], FloatArray]
 
 
 class Fitted(NamedTuple):
@@ -233,6 +307,7 @@ def fit_coefficients(
     y: FloatArray,
     sources: FloatArray,
     priors: Mapping[str, tuple[float, float]],
+    start: Fitted | None = None,
 ) -> Fitted:
     """Maximum a posteriori coefficients of a formula: log-normal priors, pseudo-Huber loss, normal source effects.
 
@@ -242,26 +317,114 @@ def fit_coefficients(
     names, groups = list(priors), pd.factorize(np.asarray(sources))
     mean = np.log([priors[name][0] for name in names])
     spread = np.array([priors[name][1] for name in names])
-    share = 1.0 / np.sqrt(np.sqrt(np.bincount(groups[0])))[groups[0]]
-    measured = np.log(y)
+    share = np.bincount(groups[0])[groups[0]] ** -0.25
+    measured, columns = np.log(y), {name: terms[name].to_numpy(dtype=float) for name in terms}
+
+    def errors(point: FloatArray) -> FloatArray:
+        """Errors in the logarithm, in units of the noise."""
+        values = dict(zip(names, np.exp(point[: len(names)]), strict=True))
+        expected = np.bincount(rows, weights * np.log(formula(columns, values)), minlength=len(y))
+        return np.asarray((measured - expected - point[len(names) :][groups[0]]) / NOISE)
 
     def residuals(point: FloatArray) -> FloatArray:
-        """Weighted errors in the logarithm, and what the priors say."""
-        values = dict(zip(names, np.exp(point[: len(names)]), strict=True))
-        effects = point[len(names) :]
-        expected = np.bincount(rows, weights * np.log(formula(terms, values)), minlength=len(y))
-        error = (measured - expected - effects[groups[0]]) / NOISE
-        robust = np.sign(error) * np.sqrt(2.0 * (np.sqrt(1.0 + error**2) - 1.0))
-        return np.concatenate([share * robust, (point[: len(names)] - mean) / spread, effects / SOURCE])
+        """Weighted errors, and what the priors say."""
+        return np.concatenate([share * _robust(errors(point)), (point - centre) / scale])
 
-    start = np.concatenate([mean, np.zeros(len(groups[1]))])
-    found = least_squares(residuals, start, method="trf", max_nfev=40).x
+    def slopes(point: FloatArray) -> FloatArray:
+        """Derivatives of the residuals; those of the source effects need no differences."""
+        error = errors(point)
+        found = np.zeros((len(y), len(point)))
+        for place in range(len(names)):
+            moved = point.copy()
+            moved[place] += _STEP
+            found[:, place] = (errors(moved) - error) / _STEP
+        found[np.arange(len(y)), len(names) + groups[0]] = -1.0 / NOISE
+        size = np.sqrt(1.0 + error**2)
+        slope = np.sqrt((size + 1.0) / 2.0) / size
+        return np.vstack([(share * slope)[:, None] * found, np.diag(1.0 / scale)])
+
+    centre = np.concatenate([mean, np.zeros(len(groups[1]))])
+    scale = np.concatenate([spread, np.full(len(groups[1]), SOURCE)])
+    begin = centre if start is None else np.log([*(start.coefficients[name] for name in names)])
+    if start is not None:
+        begin = np.concatenate([begin, [start.effects.get(str(name), 0.0) for name in groups[1]]])
+    found = least_squares(residuals, begin, slopes, method="trf", max_nfev=40 if start is None else 6, ftol=1e-5).x
     coefficients = dict(zip(names, np.exp(found[: len(names)]).tolist(), strict=True))
     return Fitted(coefficients, dict(zip(map(str, groups[1]), found[len(names) :].tolist(), strict=True)))
 
 
+def _robust(error: FloatArray) -> FloatArray:
+    """Errors whose squares are the pseudo-Huber loss."""
+    return np.asarray(error * np.sqrt(2.0 / (1.0 + np.sqrt(1.0 + error**2))))
+
+
 #: Classes of runs, which errors depend on.
 CLASSES = ("known", "part unknown", "adapter", "experts")
+#: Generation of GPUs that no measured run is of; the scale of errors of a vendor that none is of: a first stack on
+#: another's GPUs took 2.7 times as long as predicted from NVIDIA's (five runs on MI300X that were held out).
+_NEW, _NEW_VENDOR = "new", 3.0
+
+
+class RunClass(NamedTuple):
+    """What the error of a run depends on: one of `CLASSES`, and vendor and generation (die) of its GPU."""
+
+    kind: str
+    vendor: str
+    generation: str
+
+
+class ErrorScales(NamedTuple):
+    """Scale of the log error by class of runs, and what generations of GPUs multiply it by."""
+
+    classes: dict[str, float]
+    generations: dict[str, float]
+    vendors: dict[str, str]
+
+    def of(self, kinds: Sequence[RunClass]) -> FloatArray:
+        """Scale of the log error of each run."""
+        return np.array([self.classes[one.kind] * self._factor(one.vendor, one.generation) for one in kinds])
+
+    def _factor(self, vendor: str, generation: str) -> float:
+        if (found := self.generations.get(generation)) is not None:
+            return found
+        own = [factor for name, factor in self.generations.items() if vendor and self.vendors.get(name) == vendor]
+        return max(self.generations[_NEW], float(np.mean(own)) if own else _NEW_VENDOR)
+
+    @classmethod
+    def fit(
+        cls, error: FloatArray, spread: FloatArray, kinds: Sequence[RunClass], sources: Any, new: FloatArray
+    ) -> ErrorScales:
+        """From errors of held-out sources, beyond the spread over the ways, and those of held-out generations (`new`).
+
+        Mean over the sources of a class, and one more as the mean of all; or of a generation relative to its class, and
+        one more as a generation that is held out: priors worth one observation (Kass and Wasserman, J. Am. Stat. Assoc.
+        90, 1995).
+        """
+        rows = pd.DataFrame(list(kinds), columns=RunClass._fields).assign(source=sources)
+        rows = rows.assign(square=error**2 - spread, new=new**2 - spread)
+        each = np.sqrt(rows.groupby(["kind", "source"])["square"].mean().clip(lower=_LEAST**2))
+        pooled, by_kind = float(each.mean()), each.groupby(level=0)
+        classes = dict.fromkeys(CLASSES, pooled) | {str(kind): _with_one(part, pooled) for kind, part in by_kind}
+        of_class = rows["kind"].map(classes) ** 2
+        ratios = rows.assign(square=rows["square"] / of_class, new=rows["new"] / of_class)
+        ratios = np.sqrt(ratios.groupby(["generation", "source"])[["square", "new"]].mean().clip(lower=0.25))
+        by_generation = ratios.groupby(level=0)
+        unseen = max(float(by_generation["new"].mean().mean()), 1.0)
+        generations = {str(name): _with_one(part, unseen) for name, part in by_generation["square"]}
+        vendors = dict(zip(rows["generation"], rows["vendor"], strict=True))
+        return cls(classes, generations | {_NEW: unseen}, vendors)
+
+
+def conformity_of(
+    error: FloatArray, spread: FloatArray, kinds: Sequence[RunClass], sources: Any, scales: ErrorScales
+) -> ConformityScores:
+    """Scores of held-out log errors; what a source has of one class is one draw: its few rows err alike."""
+    groups = pd.factorize(pd.MultiIndex.from_arrays([[one.kind for one in kinds], sources]))[0]
+    return ConformityScores.from_few_groups(error / np.hypot(scales.of(kinds), np.sqrt(spread)), groups)
+
+
+def _with_one(values: pd.Series, more: float) -> float:
+    return float((values.sum() + more) / (len(values) + 1.0))
 
 
 @dataclass
@@ -271,9 +434,11 @@ class Target:
     formula: Formula
     priors: dict[str, tuple[float, float]]
     fitted: Fitted = field(default_factory=lambda: Fitted({}, {}))
-    scales: dict[str, float] = field(default_factory=dict)
+    scales: ErrorScales = field(default_factory=lambda: ErrorScales({}, {}, {}))
     scores: ConformityScores = field(default_factory=lambda: ConformityScores(np.zeros(1), np.ones(1)))
     own_runs: OwnRuns | None = None
+    #: Of the rows of the last fit, mean and variance of the log amount with their source or generation held out.
+    held_out: dict[str, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
 
     def log_mean(self, expansion: Any, n: int, formula: Formula | None = None) -> tuple[FloatArray, FloatArray]:
         """Mean and variance over the ways of the log amount of each of `n` runs, by default of what was fitted."""
@@ -289,77 +454,84 @@ class Target:
         `expansion`: rows, weights and terms of the ways. `about`: ``source`` and ``class`` of each row.
         """
         known = np.isfinite(y)
-        source = about["source"].to_numpy(dtype=object)
-        error, spread = np.full(len(y), np.nan), np.zeros(len(y))
-        for name in pd.unique(source[known]):
-            out = source == name
-            self.fitted = self._fit(expansion, y, source, known & ~out)
-            mean, variance = self.log_mean(expansion, len(y))
-            error[out], spread[out] = (np.log(y) - mean)[out], variance[out]
+        source, kinds = about["source"].to_numpy(dtype=object), list(about["class"])
         self.fitted = self._fit(expansion, y, source, known)
-        kinds = about["class"].to_numpy(dtype=object)[known]
-        # What a source has of one class of runs is one draw: few of its rows may be of a class, and err alike.
-        groups = pd.factorize(pd.MultiIndex.from_arrays([kinds, source[known]]))[0]
-        self.scales = _scales(error[known], spread[known], kinds, groups)
-        scale = np.hypot(self._own(kinds), np.sqrt(spread[known]))
-        self.scores = ConformityScores.from_few_groups(error[known] / scale, groups)
+        generation = np.array([kind.generation for kind in kinds], dtype=object)
+        self.held_out = {
+            name: self._held_out(expansion, y, source, groups)
+            for name, groups in (("source", source), ("generation", generation))
+        }
+        (mean, spread), (new, _) = self.held_out.values()
+        error, kinds = (np.log(y) - mean)[known], [kind for kind, use in zip(kinds, known, strict=True) if use]
+        self.scales = ErrorScales.fit(error, spread[known], kinds, source[known], (np.log(y) - new)[known])
+        self.scores = conformity_of(error, spread[known], kinds, source[known], self.scales)
 
-    def _fit(self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], y: Any, source: Any, use: Any) -> Fitted:
+    def _held_out(
+        self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], y: FloatArray, source: Any, groups: Any
+    ) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance over the ways of the log amount of each run, of a fit without its group."""
+        known, every = np.isfinite(y), self.fitted
+        mean, spread = np.full(len(y), np.nan), np.zeros(len(y))
+        for name in pd.unique(groups[known]):
+            out = groups == name
+            self.fitted = self._fit(expansion, y, source, known & ~out, every)
+            found, variance = self.log_mean(expansion, len(y))
+            mean[out], spread[out] = found[out], variance[out]
+        self.fitted = every
+        return mean, spread
+
+    def _fit(
+        self,
+        expansion: tuple[IntArray, FloatArray, pd.DataFrame],
+        y: Any,
+        source: Any,
+        use: Any,
+        start: Fitted | None = None,
+    ) -> Fitted:
         rows, weights, terms = expansion
         place = np.cumsum(use) - 1
         ways = use[rows]
         chosen = (terms[ways], weights[ways], place[rows[ways]])
-        return fit_coefficients(self.formula, *chosen, y[use], source[use], self.priors)
+        return fit_coefficients(self.formula, *chosen, y[use], source[use], self.priors, start)
 
-    def _own(self, kinds: Any) -> FloatArray:
-        """Scale of the log error of runs by their classes."""
-        return np.array([self.scales[kind] for kind in kinds])
-
-    def calibrate(self, expansion: Any, kinds: list[str], y: FloatArray, at: FloatArray) -> None:
+    def calibrate(self, expansion: Any, kinds: list[RunClass], y: FloatArray, at: FloatArray) -> None:
         """Take the errors of a few measured amounts, NaN where unknown, of runs with these `coordinates`."""
         known = np.isfinite(y)
-        own, (mean, variance) = self._own(kinds), self.log_mean(expansion, len(kinds))
+        own, (mean, variance) = self.scales.of(kinds), self.log_mean(expansion, len(kinds))
         error = (np.log(y, where=known, out=np.zeros(len(y))) - mean) / own
         self.own_runs = OwnRuns.of(at[known], error[known], (variance / own**2)[known]) if known.any() else None
 
     def predict(
-        self, expansion: Any, kinds: list[str], levels: Sequence[float], least: FloatArray, at: FloatArray | None = None
+        self,
+        expansion: Any,
+        kinds: list[RunClass],
+        levels: Sequence[float],
+        least: FloatArray,
+        at: FloatArray | None = None,
     ) -> FloatArray:
         """Amounts and their intervals, shape (n, 1 + 2 n_levels), none below `least`."""
         mean, scale = self._located(expansion, kinds, at)
         return np.maximum(self.scores.intervals(np.exp(mean), scale, levels), least[:, None])
 
     def probability_below(
-        self, expansion: Any, kinds: list[str], limit: FloatArray, at: FloatArray | None, formula: Formula
+        self, expansion: Any, kinds: list[RunClass], limit: FloatArray, at: FloatArray | None, formula: Formula
     ) -> FloatArray:
         """Probability that an amount, which errs as what was fitted, is below a limit."""
         mean, scale = self._located(expansion, kinds, at, formula)
         return self.scores.cdf((np.log(limit) - mean) / scale)
 
     def _located(
-        self, expansion: Any, kinds: list[str], at: FloatArray | None, formula: Formula | None = None
+        self, expansion: Any, kinds: list[RunClass], at: FloatArray | None, formula: Formula | None = None
     ) -> tuple[FloatArray, FloatArray]:
         """Mean and scale of the log amount, given measured runs where the `coordinates` of these are known."""
-        own, (mean, variance) = self._own(kinds), self.log_mean(expansion, len(kinds), formula)
+        own, (mean, variance) = self.scales.of(kinds), self.log_mean(expansion, len(kinds), formula)
         if self.own_runs is not None and at is not None:
             shift, left = self.own_runs.posterior(at)
             own, mean = own * np.sqrt(left), mean + own * shift
         return mean, np.asarray(np.hypot(own, np.sqrt(variance)))
 
 
-def _scales(error: FloatArray, spread: FloatArray, kinds: Any, groups: IntArray) -> dict[str, float]:
-    """Scale of the held-out log errors by class beyond the spread over the ways.
-
-    Mean over the groups of a class, and one more as the mean of all groups: a prior worth one observation (Kass and
-    Wasserman, J. Am. Stat. Assoc. 90, 1995).
-    """
-    each = pd.DataFrame({"kind": kinds, "square": error**2 - spread}).groupby(groups)
-    scale = np.sqrt(each["square"].mean().clip(lower=(NOISE / 2) ** 2)).to_numpy()
-    of, pooled = each["kind"].first().to_numpy(), scale.mean()
-    return {kind: float(np.append(scale[of == kind], pooled).mean()) for kind in CLASSES}
-
-
-_FORMAT = 1
+_FORMAT = 2
 
 
 class Expansion(NamedTuple):
@@ -403,14 +575,15 @@ def expand(runs: Sequence[TrainingRun]) -> Expansion:
     return Expansion(rows, weights, time, memory.assign(most=np.array(most)[rows]))
 
 
-def seconds_per_token(terms: pd.DataFrame, coefficients: Any) -> FloatArray:
+def seconds_per_token(terms: Terms, coefficients: Mapping[str, float]) -> FloatArray:
     """Seconds of one GPU for a token."""
-    return np.asarray(step_seconds(terms, coefficients) / terms["tokens"].to_numpy(dtype=float))
+    return np.asarray(step_seconds(terms, coefficients) / np.asarray(terms["tokens"]))
 
 
-def classes_of(runs: Sequence[TrainingRun]) -> list[str]:
+def classes_of(runs: Sequence[TrainingRun]) -> list[RunClass]:
     """Class of each run, which its error depends on."""
-    return list(map(_class_of, runs))
+    parts = [(run, run.job.hardware) for run in runs]
+    return [RunClass(_class_of(run), part.vendor, part.die or part.architecture) for run, part in parts]
 
 
 def _class_of(run: TrainingRun) -> str:
@@ -477,7 +650,7 @@ class LargeModelPredictor:
         return pd.DataFrame(found, columns=interval_columns(self.targets, levels))
 
     def predict_expanded(
-        self, ways: Expansion, kinds: list[str], levels: Sequence[float] = (90,), at: FloatArray | None = None
+        self, ways: Expansion, kinds: list[RunClass], levels: Sequence[float] = (90,), at: FloatArray | None = None
     ) -> tuple[FloatArray, FloatArray]:
         """Seconds of a GPU for a token, and bytes, each with its intervals, from the terms of `expand`.
 
@@ -509,8 +682,8 @@ class LargeModelPredictor:
         """Memory of the GPU that holds most, in the likeliest way to fill in what is unknown."""
         likeliest = likeliest_way(run)
         coefficients = self.targets["memory_gib"].fitted.coefficients
-        found = memory_parts(pd.DataFrame([memory_terms(likeliest)]), coefficients)
-        parts = {name: float(values[0]) / GIB for name, values in found.items()}
+        found = memory_parts(memory_terms(likeliest), coefficients)
+        parts = {name: float(values) / GIB for name, values in found.items()}
         total, context = sum(parts.values()), parts["context"]
         table = pd.DataFrame({"part": pd.Series(list(parts), dtype=STRING), "gib": list(parts.values())})
         return MemoryBreakdown(table, total - context - parts["fragmentation"], total - context, total, str(likeliest))
@@ -566,21 +739,25 @@ def _to_json(target: Target) -> dict[str, Any]:
     return {
         "coefficients": target.fitted.coefficients,
         "effects": target.fitted.effects,
-        "scales": target.scales,
+        "scales": target.scales.classes,
+        "generations": target.scales.generations,
+        "vendors": target.scales.vendors,
         "scores": np.round(target.scores.scores, 5).tolist(),
         "weights": np.round(target.scores.weights, 7).tolist(),
     }
 
 
 def _from_json(target: Target, content: dict[str, Any]) -> None:
-    coefficients, effects, scales = (_numbers(content[name]) for name in ("coefficients", "effects", "scales"))
-    missing = {*target.priors, *CLASSES} - {*coefficients, *scales}
+    names = ("coefficients", "effects", "scales", "generations")
+    coefficients, effects, classes, generations = (_numbers(content[name]) for name in names)
+    vendors = {str(name): str(vendor) for name, vendor in dict(content["vendors"]).items()}
+    missing = {*target.priors, *CLASSES, _NEW} - {*coefficients, *classes, *generations}
     if missing:
         raise KeyError(", ".join(sorted(missing)))
     scores, weights = (np.array(content[name], dtype=float) for name in ("scores", "weights"))
     if scores.shape != (len(weights),) or not np.isfinite([scores, weights]).all():
         raise ValueError("scores and weights do not belong together")
-    target.fitted, target.scales = Fitted(coefficients, effects), scales
+    target.fitted, target.scales = Fitted(coefficients, effects), ErrorScales(classes, generations, vendors)
     target.scores = ConformityScores(scores, weights)
 
 

@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-import pandas as pd
 
 from gpudemand._array import FloatArray
 from gpudemand.cost.job import TrainingRun
-from gpudemand.cost.large_memory import layer_activations, layer_saved_bytes, parameter_bytes
+from gpudemand.cost.large_memory import Terms, layer_activations, layer_saved_bytes, parameter_bytes
 from gpudemand.cost.roofline import LAUNCH_S, all_to_all_seconds, ring_seconds
 
 #: Bytes of a number in half precision.
@@ -50,7 +49,7 @@ def _stack_terms(run: TrainingRun, share: float, head: float) -> dict[str, float
     sizes = [(count, matrix) for sparse, count in model.layer_kinds for matrix in model.matrices(sparse=sparse)]
     dense = sum(2.0 * count * matrix.size * matrix.active for count, matrix in sizes if matrix.copies == 1)
     routed = sum(2.0 * count * matrix.size * matrix.active for count, matrix in sizes if matrix.copies > 1)
-    peak, half = matrix_peak(run, quantised=run.job.precision == "fp8"), matrix_peak(run)
+    peak, half = matrix_peak(run, quantised=run.is_quantised), matrix_peak(run)
     moved = products * tokens / layout.pipeline * _layer_bytes(run) / run.job.hardware.bandwidth
     return {
         "products": each * dense / layout.tensor / peak,
@@ -75,8 +74,8 @@ def _stack_terms(run: TrainingRun, share: float, head: float) -> dict[str, float
 def matrix_peak(run: TrainingRun, *, quantised: bool = False) -> float:
     """Operations a second of matrix units: 8-bit ones of the linear layers, if the run has them."""
     if quantised:
-        return run.job.hardware.peak("fp8")
-    precision = "bf16" if run.job.precision == "fp8" else run.job.precision
+        return run.job.hardware.peak(run.job.precision)
+    precision = "bf16" if run.is_quantised else run.job.precision
     # Cards before Ampere train in fp16 where newer ones use bf16.
     return run.job.hardware.peak(precision if precision in run.job.hardware.precisions else "fp16")
 
@@ -155,7 +154,7 @@ def _routed_kernels(run: TrainingRun) -> float:
     each = np.array(_GROUPED)
     if run.loops_over_experts:
         each = np.array(_LOOP) + run.local_experts * np.array(_FUSED_EACH if run.is_tuned else _EACH)
-    elif run.layout.expert > 1:  # sorted by GPU, and on each by expert
+    elif run.layout.expert_degree > 1:  # sorted by GPU, and on each by expert
         each = 2.0 * each
     return run.model.sparse_layers * float(_kernel_passes(run) @ each)
 
@@ -181,7 +180,7 @@ def _weight_traffic(run: TrainingRun) -> float:
     """Bytes of weights and their gradients that each micro-batch reads and writes."""
     model, layout = run.model, run.layout
     active = model.n_parameters - sum(
-        count * model.expert_parameters(sparse=sparse) * (1.0 - 1.0 / layout.expert)
+        count * model.expert_parameters(sparse=sparse) * (1.0 - 1.0 / layout.expert_degree)
         for sparse, count in model.layer_kinds
     )
     gradients = 3.0 if run.job.adapter is None else 0.0
@@ -202,6 +201,7 @@ TIME_PRIORS = {
     "products": (1.2, 0.2),
     "peak exponent": (0.05, 0.5),
     "fp8 products": (1.3, 0.2),
+    "fp4 products": (2.0, 0.3),
     "expert products": (1.1, 0.2),
     "expert products, plain": (1.5, 0.5),
     "attention": (2.0, 0.3),
@@ -212,14 +212,21 @@ TIME_PRIORS = {
     "launch": (1.0, 0.5),
     "adapters": (3.0, 0.4),
     "replica": (1.0, 0.4),
-    "data": (1.3, 0.4),
+    "data": (1.5, 0.4),
+    "data, fused": (1.1, 0.3),
     "bubble": (1.0, 0.2),
     "update": (1.5, 0.4),
     "host": (1.5, 0.5),
     "scale": (0.01, 0.7),
+    "year, fused": (0.04, 0.7),
+    "year, experts": (0.15, 0.7),
 }
 #: Peak of a matrix unit to which `peak exponent` is relative: of the A100.
 _REFERENCE = 312e12
+#: Year of the software, where nothing is said.
+_USUAL_YEAR = 2024.0
+#: Share of a micro-batch that its backward pass takes.
+_BACKWARD = 2.0 / 3.0
 #: Bytes a second of an optimizer in the memory of a host, a GPU: eight GPUs share some 200 GB/s.
 _HOST = 25e9
 
@@ -228,30 +235,33 @@ def time_terms(run: TrainingRun) -> dict[str, float]:
     """Seconds of one micro-batch by kind of work, at the peaks of the datasheet, and of what happens once a step."""
     terms = compute_terms(run) | _communication(run) | _once(run)
     layout = run.layout
-    bubble = (layout.pipeline - 1) / (layout.virtual_pipeline * (run.accumulate or 1))
-    peak = matrix_peak(run, quantised=run.job.precision == "fp8")
+    bubble = (layout.pipeline - 1) / (layout.virtual_degree * (run.accumulate or 1))
+    peak = matrix_peak(run, quantised=run.is_quantised)
     return terms | {
         "micro_batches": float(run.accumulate or 1),
         "bubble": bubble,
         "peak": math.log(peak / _REFERENCE),
         "fused": float(run.is_fused),
-        "fp8": float(run.job.precision == "fp8"),
+        "tuned": float(run.is_tuned),
+        "years": (run.job.stack_year or _USUAL_YEAR) - _USUAL_YEAR,
+        "bits": {"fp8": 8.0, "fp4": 4.0}.get(run.job.precision, 16.0),
         "plain_grouped": float(not (run.is_tuned or run.loops_over_experts)),
         "doublings": math.log2(run.n_gpus),
         "bound": terms["products"] + terms["experts"] + terms["head"] + terms["attention"],
     }
 
 
-def step_seconds(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> FloatArray:
+def step_seconds(terms: Terms, coefficients: Mapping[str, float]) -> FloatArray:
     """Seconds of a step, by coefficients of the terms of `time_terms`.
 
     Kernels of a micro-batch follow one another, no faster than they are launched; gathering and reducing over data
     parallelism, and swapping activations with the host, overlap with them as far as they last; the pipeline fills and
     drains once a step.
     """
-    column = {name: terms[name].to_numpy(dtype=float) for name in terms.columns}
-    c, fused = coefficients, terms["fused"].to_numpy(dtype=float) > 0
-    slower = np.exp(c["peak exponent"] * column["peak"]) * np.where(column["fp8"] > 0, c["fp8 products"], c["products"])
+    column = {name: np.asarray(terms[name], dtype=float) for name in terms}
+    c, fused, tuned, bits = coefficients, column["fused"] > 0, column["tuned"] > 0, column["bits"]
+    slower = np.where(bits == 8, c["fp8 products"], np.where(bits == 4, c["fp4 products"], c["products"]))
+    slower = slower * np.exp(c["peak exponent"] * column["peak"])
     # Grouped products of plain stacks are kernels of Triton or CUTLASS, not of cuBLAS.
     experts = np.where(column["plain_grouped"] > 0, c["expert products, plain"], c["expert products"])
     work = slower * (column["products"] + column["waves"] + experts * column["experts"])
@@ -262,11 +272,17 @@ def step_seconds(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> Floa
     # Routers tell the host how many tokens each expert has before it launches more.
     work = np.hypot(work, c["launch"] * column["launch"]) + c["launch"] * column["launch, routed"]
     work = work + c["replica"] * sum(column[name] for name in ("tensor", "context", "expert", "pipeline"))
-    exposed = _exposed(c["data"] * column["gather"], work) + _exposed(c["host"] * column["swap"], work)
+    data = np.where(tuned, c["data, fused"], c["data"])
+    exposed = _exposed(data * column["gather"], work) + _exposed(c["host"] * column["swap"], work)
     work = work + exposed + c["host"] * column["host"]
     every = column["micro_batches"] * work * (1.0 + c["bubble"] * column["bubble"])
-    last = _exposed(c["data"] * column["reduce"], 0.6 * work) + c["update"] * column["update"]
-    return np.asarray((every + last + c["host"] * column["host_update"]) * (1.0 + c["scale"] * column["doublings"]))
+    last = _exposed(data * column["reduce"], _BACKWARD * work) + c["update"] * column["update"]
+    last = last + _exposed(data * column["regather"], (1.0 - _BACKWARD) * work)
+    faster = np.where(column["experts"] > 0, c["year, experts"], c["year, fused"]) * tuned
+    older = np.exp(-faster * column["years"])
+    return np.asarray(
+        (every + last + c["host"] * column["host_update"]) * (1.0 + c["scale"] * column["doublings"]) * older
+    )
 
 
 def _exposed(communication: FloatArray, compute: FloatArray) -> FloatArray:
@@ -289,13 +305,13 @@ def _within_replica(run: TrainingRun, passes: float) -> dict[str, float]:
     hidden = _HALF * tokens * model.hidden
     reduce = ring_seconds(device, hidden, t)
     keys = 2.0 * _HALF * tokens * (model.kv_rank or model.kv_width / t)
-    routed = all_to_all_seconds(device, hidden / t, layout.expert, model.active_experts)
+    routed = all_to_all_seconds(device, hidden / t, layout.expert_degree, model.active_experts)
     send = ring_seconds(device, hidden / t, 2, t * layout.context * (layout.data or 1), passes=1.0)
     return {
         "tensor": 2.0 * passes * layers * reduce,
         "context": passes * layers * ring_seconds(device, keys * layout.context, layout.context, t, passes=1.0),
         "expert": 2.0 * passes * model.sparse_layers / layout.pipeline * routed,
-        "pipeline": 2.0 * layout.virtual_pipeline * send * (layout.pipeline > 1),
+        "pipeline": 2.0 * layout.virtual_degree * send * (layout.pipeline > 1),
     }
 
 
@@ -303,7 +319,7 @@ def _gathering(run: TrainingRun, passes: float) -> dict[str, float]:
     """Seconds in which parameters are gathered and activations swapped with the host, in each micro-batch."""
     layout, device = run.layout, run.job.hardware
     kept = _HALF if run.is_mixed else 4.0
-    weight = kept if run.job.adapter is None else run.job.adapter.bits / 8.0
+    weight = _weight_bytes(run) if run.job.adapter is None else run.job.adapter.bits / 8.0
     terms = {"gather": 0.0, "host": 0.0, "swap": 0.0}
     if layout.shards_parameters:
         each = passes * weight + kept * run.trained_share
@@ -317,18 +333,23 @@ def _gathering(run: TrainingRun, passes: float) -> dict[str, float]:
     return terms
 
 
+def _weight_bytes(run: TrainingRun) -> float:
+    """Bytes of a weight that is gathered: fused stacks gather those of products in 8 bits as such."""
+    return 1.0 if run.is_quantised and run.is_tuned else _HALF if run.is_mixed else 4.0
+
+
 def _local_parameters(run: TrainingRun) -> tuple[float, float]:
     """Parameters of a GPU, before data parallelism divides them: without the routed experts, and these."""
     model, layout = run.model, run.layout
     experts = model.routed_parameters
-    split = layout.expert if layout.expert > 1 else layout.tensor
+    split = layout.expert_degree if layout.expert_degree > 1 else layout.tensor
     return (model.n_parameters - experts) / layout.tensor / layout.pipeline, experts / split / layout.pipeline
 
 
 def _replicas(run: TrainingRun) -> tuple[int, int]:
     """GPUs that hold the same parameters, of all but the experts and of these."""
     layout, size = run.layout, run.layout.replicas
-    return size, max(size * layout.tensor // layout.expert, 1) if layout.expert > 1 else size
+    return size, max(size * layout.tensor // layout.expert_degree, 1) if layout.expert_degree > 1 else size
 
 
 def _host_link(run: TrainingRun) -> float:
@@ -345,11 +366,12 @@ def _once(run: TrainingRun) -> dict[str, float]:
     _, gradient, state = parameter_bytes(run)
     divided = sum(trained) if layout.sharding == "none" else held
     moved = 2.0 * state + gradient + 10.0
-    terms = {"reduce": 0.0, "update": divided * moved / device.bandwidth, "host_update": 0.0}
+    terms = {"reduce": 0.0, "regather": 0.0, "update": divided * moved / device.bandwidth, "host_update": 0.0}
     if not layout.shards_parameters:
-        both = gradient + (_HALF if layout.sharding != "none" else gradient)
+        passes, weight = (2.0, 0.0) if layout.sharding == "none" else (1.0, _weight_bytes(run))
         for amount, size in zip(trained, replicas, strict=True):
-            terms["reduce"] += ring_seconds(device, both * amount, size, layout.tensor, passes=1.0)
+            terms["reduce"] += ring_seconds(device, gradient * amount, size, layout.tensor, passes)
+            terms["regather"] += ring_seconds(device, weight * amount, size, layout.tensor, passes=1.0)
     elif layout.sharding == "hsdp":
         nodes = max(replicas[0] // int(device.node_gpus), 1)
         share = gradient * sum(trained) / min(replicas[0], device.node_gpus)

@@ -12,6 +12,7 @@ from gpudemand.cost.transformer import Matrix, Transformer
 #: parameters (``zero3``, ``fsdp``; ``hsdp`` within a node only).
 SHARDING = ("none", "zero1", "zero2", "zero3", "fsdp", "hsdp")
 _DEGREES = ("tensor", "pipeline", "virtual_pipeline", "context", "expert")
+_MAY_BE_UNKNOWN = ("data", "virtual_pipeline", "expert")
 #: Names of groups of matrices that adapters are put on.
 _GROUPS = {
     "all-linear": None,
@@ -30,9 +31,11 @@ class Parallel:
     ----------
     data : int, optional
         Replicas of the model; by default the GPUs over the product of the degrees below.
-    tensor, pipeline, virtual_pipeline, context, expert : int, default=1
-        GPUs that share each matrix, that hold a part of the layers each, parts of the layers on each of these, GPUs
-        that share each sequence, and GPUs (of those of data and context parallelism) that share the experts.
+    tensor, pipeline, context : int, default=1
+        GPUs that share each matrix, that hold a part of the layers each, and that share each sequence.
+    virtual_pipeline, expert : int, optional
+        Parts of the layers on each GPU of a pipeline (interleaving), and GPUs (of those of data and context
+        parallelism) that share the experts. None is unknown: what is usual is assumed, and the intervals are wider.
     sharding : {"none", "zero1", "zero2", "zero3", "fsdp", "hsdp"} or None, default="none"
         What data parallelism divides: nothing, the optimizer states, also gradients, also parameters (of ``hsdp``
         within a node only); None is unknown. Megatron's distributed optimizer is ``zero1``.
@@ -54,20 +57,19 @@ class Parallel:
     data: int | None = None
     tensor: int = 1
     pipeline: int = 1
-    virtual_pipeline: int = 1
+    virtual_pipeline: int | None = None
     context: int = 1
-    expert: int = 1
+    expert: int | None = None
     sharding: str | None = "none"
     sequence: bool = True
 
     def __post_init__(self) -> None:
-        for name in _DEGREES:
-            check_number(name, getattr(self, name), 1, integer=True)
-        if self.data is not None:
-            check_number("data", self.data, 1, integer=True)
+        for name in ("data", *_DEGREES):
+            if name not in _MAY_BE_UNKNOWN or getattr(self, name) is not None:
+                check_number(name, getattr(self, name), 1, integer=True)
         if self.sharding is not None:
             check_choice("sharding", self.sharding, SHARDING)
-        if self.virtual_pipeline > 1 and self.pipeline == 1:
+        if self.virtual_degree > 1 and self.pipeline == 1:
             raise InputError("virtual_pipeline divides the stages of a pipeline; give pipeline, or leave it out.")
         if self.shards_parameters and self.pipeline > 1:
             raise InputError(f"sharding={self.sharding!r} gathers all layers; with pipeline use 'zero1' or 'none'.")
@@ -76,6 +78,21 @@ class Parallel:
     def model(self) -> int:
         """GPUs that hold one replica."""
         return self.tensor * self.pipeline * self.context
+
+    @property
+    def expert_degree(self) -> int:
+        """GPUs that share the experts; 1 where unknown."""
+        return self.expert or 1
+
+    @property
+    def virtual_degree(self) -> int:
+        """Parts of the layers on each GPU of a pipeline; 1 where unknown."""
+        return self.virtual_pipeline or 1
+
+    @property
+    def is_known(self) -> bool:
+        """Whether sharding and all degrees are known."""
+        return None not in (self.sharding, self.virtual_pipeline, self.expert)
 
     @property
     def replicas(self) -> int:
@@ -108,20 +125,30 @@ class Parallel:
         if data * self.model != n_gpus:
             shown = f"tensor {self.tensor} x pipeline {self.pipeline} x context {self.context}"
             raise InputError(f"{shown} x data {self.data or '?'} is not n_gpus={n_gpus}; change one of them.")
-        if (data * self.context * self.tensor) % self.expert:
+        if (data * self.context * self.tensor) % self.expert_degree:
             raise InputError(f"expert={self.expert} does not divide the {data * self.context} GPUs that share experts.")
+        parts = 1 if self.pipeline == 1 else self.virtual_pipeline
         # One replica has nothing to divide.
-        return replace(self, data=data, sharding=self.sharding or ("none" if data * self.context == 1 else None))
+        sharding = self.sharding or ("none" if data * self.context == 1 else None)
+        return replace(self, data=data, virtual_pipeline=parts, sharding=sharding)
 
-    def check_model(self, model: Transformer) -> None:
-        """Raise an `InputError` if a model has too few layers, heads or experts for the layout."""
-        if self.pipeline * self.virtual_pipeline > model.depth:
+    def for_model(self, model: Transformer) -> Parallel:
+        """The layout of a model, without experts to share if it has none.
+
+        Raises
+        ------
+        InputError
+            If the model has too few layers, heads or experts.
+        """
+        if self.pipeline * self.virtual_degree > model.depth:
             raise InputError(f"{model.name} has {model.depth} layers, fewer than the parts of this pipeline.")
         for heads in (stack.heads for stack in model.stacks if stack.heads % self.tensor):
             raise InputError(f"tensor={self.tensor} does not divide the {heads} heads of {model.name}.")
-        if self.expert > 1 and (not model.experts or model.experts % self.expert):
+        if self.expert_degree > 1 and (not model.experts or model.experts % self.expert_degree):
             has = f"{model.experts} experts" if model.experts else "no experts"
             raise InputError(f"expert={self.expert} does not suit {model.name}, which has {has}.")
+        alone = not model.experts or (self.data or 1) * self.context * self.tensor == 1
+        return replace(self, expert=1) if alone else self
 
     def __repr__(self) -> str:
         degrees = [

@@ -8,7 +8,7 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,11 @@ _PEAKS = {
     "bf16": ("bf16_tensor_tflops",),
     # Of the linear layers of transformers only; the rest is in half precision.
     "fp8": ("fp8_tensor_tflops",),
+    "fp4": ("fp4_tensor_tflops",),
 }
 _TERA, _GIGA = 1e12, 1e9
+#: Peak over power: 500 of 700 W leave an H100 0.8 of its speed (torchtitan's against others' steps of the same jobs).
+_POWER_EXPONENT = 2.0 / 3.0
 #: PCI Express generation -> bandwidth of sixteen lanes, both directions together.
 _PCIE_GB_S = {3: 32.0, 4: 64.0, 5: 128.0}
 #: Share of the nominal memory usable by processes, where unknown; 0.976 on average over data/devices.csv.
@@ -60,7 +63,7 @@ class Device:
     usable_gib : float, optional
         Memory that the driver offers to processes.
     fp64_tflops, fp32_tensor_tflops, tf32_tflops, fp16_tflops, fp16_tensor_tflops, bf16_tensor_tflops, \
-fp8_tensor_tflops, int8_tops : float, optional
+fp8_tensor_tflops, fp4_tensor_tflops, int8_tops : float, optional
         Dense peaks, with sums in single precision; NaN where there is no such unit.
     sms, cores : float, optional
         Streaming multiprocessors (compute units, CPU cores), and single-precision lanes in all of them.
@@ -102,6 +105,7 @@ fp8_tensor_tflops, int8_tops : float, optional
     fp16_tensor_tflops: float = math.nan
     bf16_tensor_tflops: float = math.nan
     fp8_tensor_tflops: float = math.nan
+    fp4_tensor_tflops: float = math.nan
     int8_tops: float = math.nan
     sms: float = math.nan
     cores: float = math.nan
@@ -133,7 +137,7 @@ fp8_tensor_tflops, int8_tops : float, optional
 
         Parameters
         ----------
-        precision : {"fp64", "fp32", "tf32", "fp16", "amp", "bf16", "fp8"}
+        precision : {"fp64", "fp32", "tf32", "fp16", "amp", "bf16", "fp8", "fp4"}
             ``fp16`` and ``bf16`` are mixed precision with sums in single precision.
 
         Raises
@@ -156,6 +160,31 @@ fp8_tensor_tflops, int8_tops : float, optional
         if math.isnan(peak):
             raise InputError(f"{self.name} cannot train in {precision!r}; it can in {', '.join(self.precisions)}.")
         return peak
+
+    def limited_to(self, power_w: float) -> Device:
+        """The device held to a lower power, at which its clock and with it all peaks of arithmetic are lower.
+
+        An H100 that draws 500 W instead of 700 W reaches 0.8 of its peaks.
+
+        Raises
+        ------
+        InputError
+            Where the power of the device is not known, or lower.
+
+        Examples
+        --------
+        >>> full = device("H100")
+        >>> round(full.limited_to(500).peak("bf16") / full.peak("bf16"), 2)
+        0.8
+        """
+        check_number("power_w", power_w, 0, open_low=True)
+        if not power_w <= self.tdp_w:
+            raise InputError(f"{self.name} draws {self.tdp_w:g} W; a limit of {power_w:g} W is none.")
+        share = (power_w / self.tdp_w) ** _POWER_EXPONENT
+        peaks = {one.name: share * getattr(self, one.name) for one in fields(self) if "tflops" in one.name}
+        slower = {"int8_tops": share * self.int8_tops, "boost_clock_mhz": share * self.boost_clock_mhz}
+        name = f"{self.name} at {power_w:g} W"
+        return replace(self, name=name, tdp_w=power_w, **peaks, **slower)
 
     def _peak(self, precision: str) -> float:
         if precision == "fp16" and self.kind == "cpu":
@@ -201,6 +230,7 @@ fp8_tensor_tflops, int8_tops : float, optional
 
 
 _TEXT = ("name", "aliases", "vendor", "kind", "die", "architecture", "interconnect", "compute_capability", "source")
+_LIMITED = re.compile(r"(.+?)\s+at\s+(\d+(?:\.\d+)?)\s*w", re.IGNORECASE)
 _BRANDS = re.compile("nvidia|geforce|tesla|instinct|amd")
 #: Environment variable with the folder of saved devices.
 _FOLDER = "GPUDEMAND_DEVICES"
@@ -228,8 +258,9 @@ def devices() -> pd.DataFrame:
 def device(name: str | Device) -> Device:
     """Look a device up by its name, by an alias of frameworks, drivers and public measurements, or among saved ones.
 
-    Case, spaces, hyphens and brands do not matter. The bare name of a family is its most common
-    member: ``"A100"`` is the SXM4 board with 40 GB, ``"H100"`` the SXM5 one, ``"V100"`` the SXM2 one with 16 GB.
+    ``"H100 at 500 W"`` is one with a power limit. Case, spaces, hyphens and brands do not matter. The bare name of a
+    family is its most common member: ``"A100"`` is the SXM4 board with 40 GB, ``"H100"`` the SXM5 one, ``"V100"`` the
+    SXM2 one with 16 GB.
 
     Parameters
     ----------
@@ -252,6 +283,8 @@ def device(name: str | Device) -> Device:
         return name
     if not isinstance(name, str):
         raise InputError(f"device must be a name or a Device; got {type(name).__name__}.")
+    if limit := _LIMITED.fullmatch(name):
+        return device(limit[1]).limited_to(float(limit[2]))
     known = _names()
     if _key(name) in known:
         return _device(known[_key(name)])

@@ -204,6 +204,7 @@ class _Job(_Table):
     execution: Text | None = None
     kernels: Text | None = None
     experts: Text | None = None
+    stack_year: Number | None = None
     checkpointing: _either(Text, bool, lambda value: isinstance(value, bool)) | None = None  # type: ignore[valid-type]
     parallel: Annotated[_Parallel, AfterValidator(_Parallel.layout)] | None = None
     lora: Annotated[_Adapter, AfterValidator(_Adapter.adapter)] | None = None

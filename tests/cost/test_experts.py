@@ -10,7 +10,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.large_models import LargeModelPredictor, Target
+from gpudemand.cost.large_models import LargeModelPredictor, RunClass, Target, assumptions, candidates
 from gpudemand.cost.large_time import TIME_PRIORS, step_seconds, time_terms
 from gpudemand.cost.parallel import Parallel
 from gpudemand.cost.roofline import all_to_all_seconds
@@ -57,11 +57,12 @@ def test_a_class_of_few_rows_in_each_project_has_its_own_width():
         rows += [(project, "known", 0.05 * error) for error in rng.standard_normal(50)]
         rows += [(project, "experts", (-1) ** project * 0.6)] * (2 * (project % 4 < 2))
     about = pd.DataFrame(rows, columns=["source", "class", "error"])
-    target = Target(lambda terms, c: c["a"] * terms["x"].to_numpy(), {"a": (1.0, 0.1)})
+    about["class"] = [RunClass(kind, "NVIDIA", "Hopper") for kind in about["class"]]
+    target = Target(lambda terms, c: c["a"] * np.asarray(terms["x"]), {"a": (1.0, 0.1)})
     ways = np.arange(len(about)), np.ones(len(about)), pd.DataFrame({"x": np.ones(len(about))})
     target.fit(ways, np.exp(about["error"]).to_numpy(), about)
-    assert target.scales["experts"] > 0.45
-    assert target.scales["known"] < 0.15
+    assert target.scales.classes["experts"] > 0.45
+    assert target.scales.classes["known"] < 0.15
 
 
 def test_experts_that_are_divided_are_sorted_twice():
@@ -117,3 +118,33 @@ def test_experts_of_a_dense_model_and_unknown_kinds_are_refused():
         run_of(experts="eager")
     with pytest.raises(InputError, match="experts"):
         replace(run_of().job, experts="batched")
+
+
+def test_unknown_degrees_are_candidates_and_widen_the_interval():
+    layout = Parallel(pipeline=8, tensor=2, sharding="zero1")
+    options = {"n_gpus": 64, "global_batch": 64, "checkpointing": False, "optimizer": "adamw"}
+    unknown = run_of(MIXTRAL, parallel=layout, **options)
+    known = run_of(MIXTRAL, parallel=replace(layout, expert=8, virtual_pipeline=4), **options)
+    assert not unknown.is_known
+    assert {(way.layout.expert, way.layout.virtual_pipeline) for _, way in candidates(unknown)} == {
+        (expert, virtual) for expert in (1, 2, 4, 8) for virtual in (1, 4)
+    }
+    assert candidates(known) == [(1.0, known)]
+    table = LargeModelPredictor.load().predict([unknown, known])
+    wide, narrow = table["step_time_s-hi-90"] / table["step_time_s-lo-90"]
+    assert wide > narrow
+    assert assumptions(known) == []
+    assert assumptions(unknown)[0].startswith("expert parallel 8, seen in")
+
+
+def test_degrees_that_cannot_be_others_are_known():
+    assert run_of(published("llama-3-8b"), parallel=Parallel(sharding="fsdp")).layout.is_known
+    assert run_of(n_gpus=1).layout.is_known
+
+
+def test_runs_on_gpus_of_a_generation_or_vendor_of_few_runs_have_wider_intervals():
+    options = {"parallel": Parallel(sharding="fsdp"), "n_gpus": 8}
+    runs = [run_of(published("llama-3-8b"), device=name, **options) for name in ("A100", "RTX 5090", "MI355X")]
+    table = LargeModelPredictor.load().predict(runs)
+    ratio = table["step_time_s-hi-90"] / table["step_time_s"]
+    assert ratio[0] < ratio[1] < ratio[2]

@@ -399,7 +399,7 @@ def test_fitting_recovers_coefficients_in_spite_of_outliers_and_sources():
     rows, weights = np.arange(300), np.ones(300)
 
     def formula(table, c):
-        return (c["a"] * table["a"] + c["b"] * table["b"]).to_numpy()
+        return c["a"] * np.asarray(table["a"]) + c["b"] * np.asarray(table["b"])
 
     found = fit_coefficients(formula, terms, weights, rows, y, source, {"a": (1.0, 1.0), "b": (1.0, 1.0)})
     assert found.coefficients["a"] / found.coefficients["b"] == pytest.approx(4.0, rel=0.15)
