@@ -34,7 +34,7 @@ def printed(path):
     for cell in cells(path, "code"):
         for output in cell["outputs"]:
             texts.append("".join(output.get("text", "")))
-            texts.append("".join(output.get("data", {}).get("text/plain", "")))
+            texts += ["".join(output.get("data", {}).get(kind, "")) for kind in ("text/plain", "text/markdown")]
     return "\n".join(texts)
 
 
@@ -112,7 +112,10 @@ class TestEveryNotebook:
         found = [(number, text) for text in prose for number in numbers(text) if number[0] > 12 or any(number[1:])]
         # In running text small whole numbers are words; in bold they are results like all others.
         found += [(number, bold) for text in prose for bold in BOLD.findall(text) for number in numbers(bold)]
-        assert found, "a notebook answers with numbers"
+        displayed = any(
+            "text/markdown" in out.get("data", {}) for cell in cells(path, "code") for out in cell["outputs"]
+        )
+        assert found or displayed, "a notebook answers with numbers"
         missing = [(number, text) for number, text in found if not is_printed(*number, output)]
         assert not missing, "numbers that stand in the prose only: " + "; ".join(
             f"{value:g}{' %' if percent else ''} in {text[:80]!r}" for (value, _, percent), text in missing
@@ -154,3 +157,15 @@ def test_the_sample_has_one_answer_wherever_it_is_asked():
     assert len(required) == 1
     for page in ("README.md", "docs/tutorial.md", "notebooks/README.md"):
         assert required.copy().pop() in (FOLDER.parent / page).read_text(), page
+
+
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="runs from a checkout")
+def test_the_readme_shows_how_target_and_installed_move_the_order():
+    targets = re.findall(
+        r"^\d +(10min|1h|4h|24h) +[\d.]+ +([\d.]+)", printed(FOLDER / "07_capacity_plan.ipynb"), re.MULTILINE
+    )
+    rows = re.findall(r"^\| (\d+) (min|h) \|(.+)\|$", (FOLDER.parent / "README.md").read_text(), re.MULTILINE)
+    shown = {f"{number}{unit}": [int(cell) for cell in cells.split("|")] for number, unit, cells in rows}
+    expected = {wait: int(float(gpus)) for wait, gpus in targets}
+    assert shown == {wait: [gpus, max(gpus - 600, 0), max(gpus - 700, 0)] for wait, gpus in expected.items()}
+    assert len(shown) == 4

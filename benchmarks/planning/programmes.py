@@ -95,7 +95,7 @@ def compare(seed: int) -> pd.DataFrame:
     steps = RUN_HOURS / (step_hours * common * efficiency * network)
     stated = gd.Programme("new", runs, *dates, job=job, steps=steps, user=user)
     true = gd.Programme("new", runs, *dates, hours=RUN_HOURS, gpus=RUN_GPUS)
-    month = month._replace(programme=true.jobs(seed))
+    month = month._replace(programme=true.jobs(random_state=seed))
     studies = _studies(log, stated, BiasedCosts(common, seed), month.origin)
     rows = {name: _judge(study, basis, month) for name, (study, basis) in zip(PLANS, studies, strict=True)}
     return pd.DataFrame({**rows, "best": _best(month)}).T.rename_axis("plan")

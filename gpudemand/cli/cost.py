@@ -223,3 +223,55 @@ def calibrate(
         table = calibrate_device(predictor, measured, device, place)
     predictor.save(out)
     typer.echo(format_calibration(table))
+
+
+@one_line
+def costs_against_log(
+    ctx: typer.Context,
+    log: Annotated[Path, typer.Argument(help="Job log or store.", show_default=False)],
+    networks: Annotated[
+        Path,
+        typer.Option(
+            help="TOML file with a table for each network that the log names: [resnet50], model = "
+            '"package.module:function", input = [3, 224, 224]. The code is run.'
+        ),
+    ],
+    format: options.Format = "canonical",  # noqa: A002
+    tz: options.Zone = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the predictor, calibrated with these jobs: `costs` in a plan.")
+    ] = None,
+    model: Annotated[Path | None, typer.Option(help="Folder of a predictor; the bundled one if none.")] = None,
+    json: options.AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Compare predicted run times with what the training jobs of a log took, by network and GPU type.
+
+    Of the jobs, the log must tell network, batch_size, epochs and samples.
+
+    Example: gpudemand costs-against-log jobs.parquet --networks networks.toml --out mine
+    """
+    from gpudemand._files import check_replaceable
+    from gpudemand.cli.networks import format_ratios
+    from gpudemand.cost.model import MANIFEST, CostModel
+    from gpudemand.planning.training_run_time import CostStepTime
+    from gpudemand.planning.training_run_time import costs_against_log as compare
+    from gpudemand.study.plan_file import read_networks
+    from gpudemand.usage.read import read_log
+
+    if out is not None:
+        check_replaceable(out, MANIFEST)
+    with steps(quiet=quiet) as begin:
+        begin("Tracing the networks")
+        predictor = CostModel.load(model)
+        costs = CostStepTime(predictor, read_networks(networks))
+        begin("Reading the log")
+        jobs = read_log(log, format, tz=tz)
+        begin("Comparing run times")
+        table = compare(jobs[costs.knows(jobs)], costs)
+        if out is not None:
+            begin("Calibrating")
+            costs.calibrate(jobs)
+            predictor.save(out)
+    typer.echo(table.to_json(orient="records") if json else format_ratios(table))

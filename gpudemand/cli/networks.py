@@ -11,11 +11,11 @@ from typing import Any
 import pandas as pd
 
 from gpudemand._tables import aligned
-from gpudemand._validation import InputError, nearest
+from gpudemand._validation import InputError
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_models import assumptions
 from gpudemand.cost.model import CostModel
-from gpudemand.cost.networks import run_file
+from gpudemand.cost.networks import built, run_file
 from gpudemand.cost.parallel import LoRA, Parallel
 from gpudemand.cost.step_time_model import FarFromTrainingWarning
 from gpudemand.units import format_gib, format_seconds
@@ -71,6 +71,20 @@ def prediction_json(model: CostModel, job: TrainingJob) -> str:
     return json.dumps(found | {"fits": probability, "max_batch_size": largest, "warnings": said})
 
 
+def format_ratios(table: pd.DataFrame) -> str:
+    """Format what `costs_against_log` returns for a terminal, and what a plan makes of it."""
+    shown = table.astype({"jobs": int}).assign(
+        predicted=table["predicted_s"].map(format_seconds),
+        taken=table["taken_s"].map(format_seconds),
+        ratio=table["ratio"].map("{:.2f}".format),
+        of_jobs=[f"{low:.2f} to {high:.2f}" for low, high in table[["ratio-lo-90", "ratio-hi-90"]].to_numpy()],
+    )
+    names = [name for name in ("network", "gpu_type", "cluster") if name in table]
+    shown = shown.rename(columns={"of_jobs": "of 90 % of the jobs"})
+    columns = [*names, "jobs", "predicted", "taken", "ratio", "of 90 % of the jobs"]
+    return aligned(shown[columns].astype(str).replace({"nan": "", "<NA>": ""}))
+
+
 #: Options of a large model that memory depends on, as the shell names them.
 _DECIDING = {"micro_batch": "--micro-batch", "checkpointing": "--checkpointing", "parallel": "--tensor, --zero ..."}
 
@@ -107,18 +121,7 @@ def load_model(place: str) -> Any:
     path, colon, name = place.rpartition(":")
     if not colon or not path.endswith(".py"):
         raise InputError(f"{place!r} is not of the form file.py:name; write it so, such as model.py:build_model.")
-    module = run_file(Path(path))
-    if not hasattr(module, name):
-        public = [word for word in vars(module) if not word.startswith("_")]
-        raise InputError(f"{Path(path).name} has no {name!r}.{nearest(name, public)}")
-    found = getattr(module, name)
-    # Models are callable as well; functions and partials have code.
-    if not isinstance(found, type) and not hasattr(found, "__code__") and not hasattr(found, "func"):
-        return found
-    try:
-        return found()
-    except Exception as error:
-        raise InputError(f"{name}() of {Path(path).name} failed: {type(error).__name__}: {error}.") from error
+    return built(run_file(Path(path)), name, Path(path).name)
 
 
 def parse_shape(text: str) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand._validation import InputError, check_choice, check_number, nearest
 
 #: Kinds of input, and their shapes unless another is asked for.
 DEFAULT_SHAPES = {"image": (3, 32, 32), "tokens": (128,)}
@@ -82,6 +82,24 @@ def run_file(path: Path) -> Any:
     finally:
         sys.path.pop(0)
     return module
+
+
+def built(module: Any, name: str, where: str) -> Any:
+    """Call the factory of a module, a function without parameters or a class that needs none; or take its model.
+
+    `where`: what the module is called in errors.
+    """
+    if not hasattr(module, name):
+        public = [word for word in vars(module) if not word.startswith("_")]
+        raise InputError(f"{where} has no {name!r}.{nearest(name, public)}")
+    found = getattr(module, name)
+    # Models are callable as well; functions and partials have code.
+    if not isinstance(found, type) and not hasattr(found, "__code__") and not hasattr(found, "func"):
+        return found
+    try:
+        return found()
+    except Exception as error:
+        raise InputError(f"{name}() of {where} failed: {type(error).__name__}: {error}.") from error
 
 
 def names() -> list[str]:

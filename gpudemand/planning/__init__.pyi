@@ -19,7 +19,7 @@ from .scenarios import (
     WhatIf,
     fits_on_cards,
 )
-from .training_run_time import CostStepTime, TrainingRunTime, run_time_ratios
+from .training_run_time import CostStepTime, TrainingRunTime, costs_against_log, run_time_ratios
 from .wait_plan import PooledWaitPlan, WaitPlan, plan_waits
 from .waits import effective_capacity, expected_queueing
 
@@ -45,6 +45,7 @@ __all__ = [
     "TrainingRunTime",
     "WaitPlan",
     "WhatIf",
+    "costs_against_log",
     "demand_cross_validation",
     "effective_capacity",
     "expected_queueing",

@@ -40,8 +40,8 @@ class PlannedWork(Protocol):
     def gpus_range(self, ds: pd.Series, *, peak: bool = False) -> tuple[FloatArray, FloatArray, FloatArray]:
         """GPUs in each bin, their mean or their peak, and the bounds of their 90 % interval."""
 
-    def jobs(self) -> pd.DataFrame:
-        """The work as jobs."""
+    def jobs(self, deviation: float = 0.0) -> pd.DataFrame:
+        """The work as jobs, if it takes so many standard deviations more than expected."""
 
 
 class JobOnGpus(Protocol):
@@ -191,19 +191,27 @@ class Programme:
         gpus, run = self.mean_gpus(ds), self.run
         return gpus, gpus * run.low / run.hours, gpus * run.high / run.hours
 
-    def jobs(self, random_state: int = 0) -> pd.DataFrame:
+    def jobs(self, deviation: float = 0.0, *, random_state: int = 0) -> pd.DataFrame:
         """The runs as jobs that start when they are submitted, at random times of the period.
+
+        Parameters
+        ----------
+        deviation : float, default=0.0
+            Standard deviations, of the logarithm, that a run takes longer than predicted.
+        random_state : int, default=0
 
         Returns
         -------
         DataFrame
             ``user``, ``group``, ``submit``, ``start``, ``end``, ``gpus``.
         """
-        begin, end = self.period
-        last = max((end - begin).total_seconds() - 3600 * self.run.hours, 0.0)
+        (begin, end), z95 = self.period, float(norm.ppf(0.95))
+        bound = self.run.high if deviation > 0 else self.run.low
+        hours = self.run.hours * (bound / self.run.hours) ** (abs(deviation) / z95)
+        last = max((end - begin).total_seconds() - 3600 * hours, 0.0)
         at = np.sort(np.random.default_rng(random_state).uniform(0, last, self.runs))
         submit = begin + pd.to_timedelta(at, "s").round("s")
-        run = pd.Timedelta(hours=self.run.hours)
+        run = pd.Timedelta(hours=hours)
         columns = {"user": self.user or self.name, "group": self.group or self.name, "submit": submit, "start": submit}
         return pd.DataFrame({**columns, "end": submit + run, "gpus": self.run_gpus})
 
@@ -413,8 +421,13 @@ class Serving:
         begin, end = self.period
         return float(self.mean_gpus(pd.Series([begin, end]))[0] * (end - begin).total_seconds() / 3600)
 
-    def jobs(self) -> pd.DataFrame:
+    def jobs(self, deviation: float = 0.0) -> pd.DataFrame:
         """Replicas as jobs of a day at most, which start when they are submitted.
+
+        Parameters
+        ----------
+        deviation : float, default=0.0
+            Standard deviations, by `spread`, that requests are more than stated.
 
         Returns
         -------
@@ -422,7 +435,7 @@ class Serving:
             ``user``, ``group``, ``submit``, ``start``, ``end``, ``gpus``.
         """
         begin, end = self.period
-        held = self.gpus()
+        held = self.gpus(max(1.0 + self.spread * deviation / float(norm.ppf(0.95)), 0.0))
         days = pd.date_range(begin, end, freq=DAY, inclusive="left")
         every = held.reindex(held.index.union(days)).ffill()
         ends = every.index[1:].append(pd.DatetimeIndex([end]))

@@ -20,6 +20,8 @@ from gpudemand.jobs.times import parse_timestamp
 
 #: Prior weight of a completion ratio relative to that of a step-time ratio: early ends vary more.
 _COMPLETION_PRIOR = 10
+#: Settings that a cost model is calibrated with.
+_MOST_SETTINGS = 100
 #: Jobs -> seconds of one step, NaN where unknown.
 StepTime = Callable[[pd.DataFrame], FloatArray]
 
@@ -32,6 +34,9 @@ class CostPredictor(Protocol):
 
     def fits(self, job: Any) -> float:
         """Probability that the memory of a device suffices."""
+
+    def calibrate(self, jobs: Any, step_time_s: Any) -> Any:
+        """Calibrate with measured jobs."""
 
 
 def training_steps(jobs: pd.DataFrame) -> FloatArray:
@@ -104,6 +109,34 @@ class CostStepTime:
             self._predict(new, [self._training_job(row) for row in distinct[[row in new for row in rows]].itertuples()])
         table = pd.DataFrame([self._cache[row] for row in rows], columns=["step_time_s", "memory_gib", "fits"])
         return table.iloc[code].set_axis(jobs.index)
+
+    def calibrate(self, jobs: pd.DataFrame, startup_s: float = 60.0) -> CostStepTime:
+        """Calibrate the model, in place, with the steps of completed jobs of known networks.
+
+        Of a setting (a network, batch and precision on a number of GPUs of a type) counts the median of its jobs; of
+        more than a hundred settings, those with most jobs.
+
+        Parameters
+        ----------
+        jobs : DataFrame
+            As for `costs_against_log`.
+        startup_s : float, default=60
+            Seconds before the first step.
+
+        Returns
+        -------
+        CostStepTime
+            This object.
+        """
+        jobs = as_pandas(jobs, "jobs")
+        done = _completed(jobs[self.knows(jobs)], self, startup_s)
+        distinct, code = _distinct_settings(done)
+        step = (done["taken_s"] / training_steps(done)).groupby(code).median()
+        most = pd.Series(code).value_counts().index[:_MOST_SETTINGS]
+        listed = [self._training_job(row) for row in distinct.iloc[most].itertuples()]
+        self.model.calibrate(listed, step[most].to_numpy(dtype=float))
+        self._cache.clear()
+        return self
 
     def _predict(self, settings: list[tuple[Any, ...]], jobs: list[Any]) -> None:
         costs = self.model.predict(jobs)
@@ -375,16 +408,75 @@ def run_time_ratios(jobs: pd.DataFrame, step_time: StepTime, startup_s: float = 
     >>> bool((ratios["ratio"] / efficiency).dropna().between(0.9, 1.1).all())
     True
     """
+    done = _completed(jobs, step_time, startup_s)
+    done = done[done["user"].notna()]
+    if done.empty:
+        raise InputError("no completed job has a user, so run times cannot be compared by user.")
+    known = pd.DataFrame({"user": done["user"].astype(str), "setting": training_settings(done)})
+    return _ratios(known.assign(value=np.log(done["taken_s"] / done["predicted_s"])))
+
+
+def _completed(jobs: pd.DataFrame, step_time: StepTime, startup_s: float) -> pd.DataFrame:
+    """Completed jobs with ``predicted_s`` and ``taken_s`` of their steps together."""
     check_number("startup_s", startup_s, 0)
     log = check_jobs(jobs)
-    predicted = training_steps(log) * np.asarray(step_time(log), dtype=float)
-    ran = seconds_since(log["end"], start_times(log)) - startup_s
-    done = (log["status"].fillna("completed") == "completed").to_numpy() & log["user"].notna().to_numpy()
-    done &= (predicted > 0) & (ran > 0)
-    if not done.any():
-        raise InputError("no completed job has a user and a predicted run time, so predictions cannot be compared.")
-    known = pd.DataFrame({"user": log["user"].astype(str), "setting": training_settings(log)})[done]
-    return _ratios(known.assign(value=np.log(ran[done] / predicted[done])))
+    log = log.assign(
+        predicted_s=training_steps(log) * np.asarray(step_time(log), dtype=float),
+        taken_s=seconds_since(log["end"], start_times(log)) - startup_s,
+    )
+    done = log[(log["status"].fillna("completed") == "completed") & (log["predicted_s"] > 0) & (log["taken_s"] > 0)]
+    if done.empty:
+        raise InputError("no completed job has a predicted run time, so predictions cannot be compared with the log.")
+    return done.reset_index(drop=True)
+
+
+#: Name of the row that stands for all networks.
+ALL_NETWORKS = "all"
+
+
+def costs_against_log(jobs: pd.DataFrame, step_time: StepTime, startup_s: float = 60.0) -> pd.DataFrame:
+    """Predicted run times of a log's completed training jobs against what they took, by network and GPU type.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical columns and those of `training_steps` and of `step_time`.
+    step_time : callable
+        Jobs -> predicted seconds of a step: a `CostStepTime`, or any function of the job table.
+    startup_s : float, default=60
+        Seconds before the first step, which count neither as predicted nor as taken.
+
+    Returns
+    -------
+    DataFrame
+        ``network``, ``gpu_type``, ``cluster`` (where there are several), ``jobs``, ``predicted_s`` and ``taken_s``
+        (medians), ``ratio`` (median of taken over predicted) and ``ratio-lo-90``, ``ratio-hi-90`` (of nine jobs of
+        ten). The first row, ``all``, is over the rows below it, each of which counts once.
+
+    Raises
+    ------
+    InputError
+        If a column is missing, or no job completed with a predicted time.
+
+    Examples
+    --------
+    >>> from gpudemand.datasets import make_cluster, true_step_time
+    >>> jobs, _ = make_cluster(n_users=10, n_days=60, random_state=0)
+    >>> found = costs_against_log(jobs, lambda jobs: true_step_time(jobs) / 1.3)
+    >>> bool(1.25 < found["ratio"].iloc[0] < 1.5)
+    True
+    """
+    done = _completed(jobs, step_time, startup_s)
+    keys = ["network", "gpu_type", *(["cluster"] if len(done["cluster"].dropna().unique()) > 1 else [])]
+    groups = done.assign(ratio=done["taken_s"] / done["predicted_s"]).groupby(keys, sort=True)
+    table = groups[["predicted_s", "taken_s", "ratio"]].median()
+    table.insert(0, "jobs", groups.size())
+    low, high = (groups["ratio"].quantile(share) for share in (0.05, 0.95))
+    table = table.assign(**{"ratio-lo-90": low, "ratio-hi-90": high}).reset_index()
+    low, high = table["ratio"].quantile([0.05, 0.95])
+    whole = {"network": ALL_NETWORKS, "gpu_type": "", "jobs": len(done), "ratio-lo-90": low, "ratio-hi-90": high}
+    whole |= table[["predicted_s", "taken_s", "ratio"]].median().to_dict()
+    return pd.concat([pd.DataFrame([whole]), table], ignore_index=True)
 
 
 def _ratios(known: pd.DataFrame) -> pd.DataFrame:

@@ -20,6 +20,7 @@ from gpudemand.report.history import (
     MADE_BY,
     MANIFEST,
     EarlierReport,
+    check_same_log,
     compare_requirements,
     drivers_since,
     earlier_report,
@@ -73,7 +74,7 @@ def build_report(
     ------
     InputError
         If the table or a parameter is not valid, the log is too short for the horizon, or the folder holds anything
-        but a report that was written by this function.
+        but a report that was written by this function, or that of another log.
     OSError
         If the folder cannot be written.
 
@@ -150,6 +151,7 @@ def write_report(
         if previous is not None
         else study.attempt("since", lambda: earlier_report(out_dir, None, log_end))
     )
+    check_same_log(out_dir, study)
     tables = report_tables(study) | since_tables(study, earlier)
     study.begin("Drawing figures")
     figures = draw_figures(study, tables.get("since_forecast"))
@@ -214,6 +216,9 @@ def _optional_tables(study: Study) -> dict[str, pd.DataFrame]:
         "scenarios": lambda: {"scenarios": study.scenarios},
         "purchase_mix": lambda: {"purchase_mix": study.purchase_mix},
     }
+    if study.programmes:
+        stages["programmes"] = lambda: {"programmes": study.programme_parts}
+        stages["order_range"] = lambda: {"order_range": study.order_range}
     if study.settings.knows_events:
         stages["events"] = lambda: {"events": study.events}
     if study.settings.pool == "cluster":

@@ -107,6 +107,28 @@ def earlier_report(out_dir: Path, previous: Path | None, log_end: pd.Timestamp) 
     return month_ago[-1] if month_ago else known[0] if known else None
 
 
+#: Settings that usage depends on: where they differ, reports of one log differ as well.
+_OF_USAGE = ("freq", "tz", "demand", "cluster")
+#: Difference of usage, relative to the larger, that corrections of one log do not make.
+_ANOTHER_LOG = 0.5
+
+
+def check_same_log(out_dir: Path, study: Study) -> None:
+    """Refuse a folder that holds the report of another log, told by usage in the bins that both hold."""
+    known = _reports(out_dir)[0]
+    here = settings_of(study)
+    if not known or any(known[-1].content["settings"].get(name) != here[name] for name in _OF_USAGE):
+        return
+    actual = study.usage_tables.total
+    both = known[-1].table("usage").merge(actual.assign(ds=actual["ds"].dt.tz_convert("UTC")), on=_KEYS)
+    then, now = (both.loc[both["unique_id"] == MEAN, name] for name in ("y_x", "y_y"))
+    if (then - now).abs().sum() > _ANOTHER_LOG * max(then.sum(), now.sum()):
+        raise InputError(
+            f"{str(out_dir)!r} holds the report of another log, to {known[-1].log_end:%Y-%m-%d}: on the days that both "
+            f"hold, {then.mean():,.0f} GPUs were held there and {now.mean():,.0f} here; choose another --out."
+        )
+
+
 def keep_history(out_dir: Path, folder: Path, log_end: pd.Timestamp) -> list[str]:
     """Copy what is needed of other reports: those of the last four weeks, and before that the last of each month.
 

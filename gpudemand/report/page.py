@@ -44,7 +44,12 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
     `numbers`: the headline with the numbers on risk. `tables`: by the stem of their files. `part`: what a part is,
     such as ``"segment"`` or ``"GPU type"``.
     """
-    result = [text.basis(numbers), log_span(tables.get("log")), held_beyond(numbers, tables.get("log"))]
+    result = [
+        text.basis(numbers),
+        text.programmes(numbers, tables.get("programmes")),
+        log_span(tables.get("log")),
+        held_beyond(numbers, tables.get("log")),
+    ]
     result += [*text.times_without_use(numbers, tables), text.short_horizon(numbers)]
     earlier = text.earlier_plans(tables.get("order_backtest", pd.DataFrame()), numbers["service_level"])
     result += [earlier, text.waits_beside_idle(numbers)]
@@ -214,7 +219,8 @@ _SOME = {
 }
 _SHOWN = (
     "rejected gaps usage_shares concentration gpu_types slices waits models events run_time_ratios plan_summary risk "
-    "purchase_mix orders periods targets order_backtest drivers since_requirement since_scores since_drivers scenarios"
+    "purchase_mix orders programmes order_range "
+    "periods targets order_backtest drivers since_requirement since_scores since_drivers scenarios"
 )
 
 

@@ -52,6 +52,24 @@ def requirement(numbers: dict[str, Any]) -> str:
     return f"{said} {compared} the {installed} {what}."
 
 
+def programmes(numbers: dict[str, Any], table: pd.DataFrame | None) -> str:
+    """The part of the requirement that is of programmes.
+
+    >>> table = pd.DataFrame({"programme": ["tuning"], "required": [27.0]})
+    >>> programmes({"required": 769, "required_without_programmes": 742}, table)
+    'Of the 769 GPUs required, 27 are for programmes (tuning 27): without them, 742 suffice.'
+    """
+    if table is None:
+        return ""
+    total, alone = numbers["required"], numbers["required_without_programmes"]
+    each = ", ".join(f"{truncate(row.programme)} {format_count(row.required)}" for row in table.itertuples())
+    part = format_count(max(total - alone, 0))
+    return (
+        f"Of the {format_number_of('GPU', total)} required, {part} are for programmes ({each}): without them, "
+        f"{format_count(alone)} suffice."
+    )
+
+
 def target(numbers: dict[str, Any]) -> str:
     """The target for waits.
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 import pandas as pd
 from pydantic import (
@@ -23,6 +23,7 @@ from pydantic import (
     Field,
     PlainValidator,
     PrivateAttr,
+    RootModel,
     StringConstraints,
     Tag,
     ValidationError,
@@ -183,16 +184,19 @@ class _Adapter(_Table):
 
 
 def _network(text: str, info: Any) -> str:
-    """Published name, or path of a configuration, relative to the file."""
+    """Published name, module path, or path of a configuration, relative to the file."""
     path = _path(text, info)
     return str(path) if path.suffix == ".json" or path.exists() else text
 
 
 class _Job(_Table):
     model: Annotated[Text, AfterValidator(_network)]
-    seq_len: Whole
+    seq_len: Whole | None = None
+    input: Annotated[tuple[Whole, ...], Field(strict=False)] | None = None
+    input_dtype: Text | None = None
     device: Text
     n_gpus: Whole
+    batch_size: Whole | None = None
     global_batch: Whole | None = None
     micro_batch: Whole | None = None
     accumulate: Whole | None = None
@@ -209,13 +213,20 @@ class _Job(_Table):
     parallel: Annotated[_Parallel, AfterValidator(_Parallel.layout)] | None = None
     lora: Annotated[_Adapter, AfterValidator(_Adapter.adapter)] | None = None
 
-    def training(self) -> TrainingJob:
+    def training(self, info: Any) -> TrainingJob:
         """The job, of which what is not given is unknown."""
         from gpudemand.cost.job import TrainingJob
+        from gpudemand.cost.module_path import is_module_path, trace_module_path
 
         given = self.given()
+        model = given.pop("model")
+        if is_module_path(model):
+            place = (given.pop("input", None), given.pop("input_dtype", None), info.context["file"].parent)
+            return TrainingJob(trace_module_path(model, *place), **given)
+        if self.seq_len is None:
+            raise PydanticCustomError("lacks", "", {"key": "seq_len"})
         adapter = {"adapter": given.pop("lora")} if "lora" in given else {}
-        return TrainingJob.from_config(given.pop("model"), given.pop("seq_len"), **given, **adapter)
+        return TrainingJob.from_config(model, given.pop("seq_len"), **given, **adapter)
 
 
 class _Programme(_Table):
@@ -229,24 +240,65 @@ class _Programme(_Table):
     hours: Number | None = None
     gpus: Number | None = None
     tokens: Number | None = None
+    samples: Number | None = None
     steps: Number | None = None
+    costs: RelativePath | None = None
+    ratio: tuple[Number, Number, Number] | None = Field(None, strict=False)
     job: Annotated[_Job, AfterValidator(_Job.training)] | None = None
 
     def work(self) -> Programme:
         """The programme; no time is predicted yet."""
         given = self.given()
-        tokens, job = given.pop("tokens", None), given.get("job")
+        job, amounts = given.get("job"), [name for name in _AMOUNTS if name in given]
         if job is None:
-            lacking = [name for name in ("hours", "gpus") if name not in given] or ["job"] * (tokens is not None)
+            lacking = [name for name in ("hours", "gpus") if name not in given] or ["job"] * bool(amounts)
             if lacking:
                 raise PydanticCustomError("lacks", "", {"key": lacking[0]})
-        elif "gpus" in given or "hours" in given or ("steps" in given) == (tokens is not None):
-            raise InputError("a programme with a job has either tokens or steps of a run, and neither hours nor gpus.")
-        elif "steps" in given and job.run.global_batch is None:
-            raise InputError("steps need the samples of one: add global_batch to the job, or state tokens instead.")
-        elif tokens is not None:
-            given["steps"] = tokens / job.run.tokens
+        elif "gpus" in given or "hours" in given or len(amounts) != 1:
+            raise InputError(f"a programme with a job has one of {', '.join(_AMOUNTS)}, and neither hours nor gpus.")
+        else:
+            given["steps"] = _steps(job, amounts[0], given.pop(amounts[0]))
+        if "costs" in given:
+            from gpudemand.cost.model import CostModel
+
+            given["costs"] = CostModel.load(given["costs"])
         return Programme(**given)
+
+
+class _Network(_Table):
+    model: Text
+    input: Annotated[tuple[Whole, ...], Field(strict=False)] | None = None
+    input_dtype: Text | None = None
+    optimizer: Text | None = None
+    layout: Text | None = None
+    execution: Text | None = None
+
+    def arguments(self, info: Any) -> tuple[Any, ...]:
+        """Arguments of `TrainingJob`, the network traced."""
+        from gpudemand.cost.module_path import trace_module_path
+
+        given = self.given()
+        place = (given.pop("model"), given.pop("input", None), given.pop("input_dtype", None))
+        return trace_module_path(*place, info.context["file"].parent), None, given
+
+
+class _Networks(RootModel[dict[str, Annotated[_Network, AfterValidator(_Network.arguments)]]]):
+    """Networks by the names that a log gives them."""
+
+
+#: How long a run trains, stated by one of these.
+_AMOUNTS = ("tokens", "samples", "steps")
+
+
+def _steps(job: TrainingJob, name: str, amount: float) -> float:
+    """Steps of a run from its tokens, samples or steps."""
+    if name == "tokens":
+        if job.run is None:
+            raise InputError("tokens are of large models; state the samples or steps of a run.")
+        return amount / job.run.tokens
+    if job.run is not None and job.run.global_batch is None:
+        raise InputError(f"{name} need the samples of one step: add global_batch to the job, or state tokens instead.")
+    return amount if name == "steps" else amount / job.samples_per_step
 
 
 class Change(_Table):
@@ -432,11 +484,26 @@ def read_plan(path: str | os.PathLike[str]) -> ReportPlan:
         ...
     gpudemand._validation.InputError: plan.toml: there is no key 'lead_tim'. Did you mean 'lead_time'? ...
     """
-    file = Path(path)
+    return _validated(ReportPlan, Path(path))
+
+
+def read_networks(path: str | os.PathLike[str]) -> dict[str, tuple[Any, ...]]:
+    """Read networks by the names that a log gives them, as `CostStepTime` takes them, from a TOML file.
+
+    Each has a table: ``model`` (``package.module:factory``, which is run), ``input`` (the shape of a sample), and
+    options of `TrainingJob`.
+    """
+    return _validated(_Networks, Path(path)).root
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def _validated(kind: type[_Model], file: Path) -> _Model:
     content = read_toml(file)
     try:
         zone = parse_timezone(content["tz"]) if isinstance(content.get("tz"), str) else None
-        return ReportPlan.model_validate(content, context={"file": file, "zone": zone})
+        return kind.model_validate(content, context={"file": file, "zone": zone})
     except ValidationError as error:
         raise InputError(f"{file}: {' '.join(map(_sentence, error.errors()))}") from error
     except InputError as error:

@@ -216,8 +216,10 @@ def headline(
     plan: Any = requirement.summary.set_index("basis").loc[basis]
     arrival, installed_later = need.log_end + need.lead_time, requirement.installed_later(facts["last"])
     low, high = (math.ceil(need.at(arrival, share)) for share in (0.05, 0.95))
+    alone = need.without(*(work.name for work in need.programmes)) if need.programmes else None
     return {
         "required": int(plan["required"]),
+        "required_without_programmes": alone and math.ceil(alone.at(arrival, settings.service_level)),
         "required_lo": low,
         "required_hi": high,
         "risk_without_order": need.risk(installed_later, arrival),

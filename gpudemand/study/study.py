@@ -53,6 +53,8 @@ from gpudemand.study.waits import (
     needed_gpus,
     other_targets,
     plan_for_waits,
+    programme_table,
+    range_by_source,
     requirement_by_period,
 )
 
@@ -435,6 +437,16 @@ class Study:
         need, weeks = self.need, pd.Timedelta("28D")
         begins = pd.Series([need.log_end + need.lead_time + number * weeks for number in range(4)])
         return requirement_by_period(need, self.requirement.installed_at(begins), begins, self.settings.service_level)
+
+    @result
+    def programme_parts(self) -> pd.DataFrame:
+        """What each programme takes, and its part of the GPUs required; see `programme_table`."""
+        return programme_table(self.need, self.settings.service_level)
+
+    @result
+    def order_range(self) -> pd.DataFrame:
+        """Range of the GPUs needed if costs, demand or bursts were known, and their shares; see `range_by_source`."""
+        return range_by_source(self.need)
 
     @result
     def order_backtest(self) -> pd.DataFrame:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
 from gpudemand._array import STRING, FloatArray
 from gpudemand._validation import InputError
 from gpudemand.metrics import levels
 from gpudemand.planning.need import NeedForecast, WaitTarget, fewest_gpus, wait_target
-from gpudemand.planning.programmes import PlannedWork
+from gpudemand.planning.programmes import PlannedWork, Programme
 from gpudemand.planning.quantiles import pick_model
 from gpudemand.planning.wait_plan import WaitPlan, curve_gpus, wait_curve
 from gpudemand.study.settings import Settings
@@ -26,6 +28,8 @@ from gpudemand.usage.waits import checked_wait_tables, share_beside_idle
 _AFTER, _WEEK = pd.Timedelta("84D"), pd.Timedelta("7D")
 #: Equally likely windows that stand for their distribution.
 _SHARES = (np.arange(100) + 0.5) / 100
+#: Standard normal deviates that a distribution is summed over.
+_Z, _Z95 = np.linspace(-4.0, 4.0, 321), float(norm.ppf(0.95))
 _SECONDS = ("median_wait_s", "mean_wait_s", "p95_wait_s")
 
 
@@ -82,21 +86,24 @@ def _check_tells_waits(jobs: pd.DataFrame) -> None:
 class Need:
     """GPUs that windows of four weeks need, of the log and of work that is known to come.
 
-    `forecast`: of the log. `target`: for waits; None of usage without jobs, whose peaks count. `work`: jobs of
-    programmes. `log_end`, `lead_time`: the requirement is told from the arrival of an order on that is placed as the
-    log ends. `availability`: share of the GPUs that runs jobs. `shared`: need of all pools, of whose further work this
-    one has a share.
+    `forecast`: of the log. `target`: for waits; None of usage without jobs, whose peaks count. `programmes`: work to
+    come, whose costs are uncertain. `log_end`, `lead_time`: the requirement is told from the arrival of an order on
+    that is placed as the log ends. `availability`: share of the GPUs that runs jobs. `shared`: need of all pools, of
+    whose further work this one has a share. `spread`: standard deviation of the logarithm of the log's need over the
+    usual one. `costs_known`: whether programmes count as exactly as expected.
     """
 
     forecast: NeedForecast
     target: WaitTarget | None
-    work: pd.DataFrame | None
+    programmes: tuple[PlannedWork, ...]
     log_end: pd.Timestamp
     lead_time: pd.Timedelta
     availability: float = 1.0
     shared: Need | None = None
     share: float = 0.0
-    _added: dict[pd.Timestamp, float] = field(default_factory=dict, repr=False, compare=False)
+    spread: float = 1.0
+    costs_known: bool = False
+    _added: dict[pd.Timestamp, FloatArray] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def basis(self) -> str:
@@ -122,31 +129,77 @@ class Need:
     def samples(self, begin: pd.Timestamp, shares: FloatArray = _SHARES) -> FloatArray:
         """GPUs that suffice with some probabilities; by default equally likely needs, ascending."""
         days, growth = self._lead(begin)
-        return (growth * self.forecast.quantiles(shares, days) + self._extra(begin)) / self.availability
+        extra, chances = self._extra_values(begin)
+        if len(extra) == 1:
+            return (growth * self._of_log(shares, days) + extra[0]) / self.availability
+        sums = np.add.outer(growth * self._of_log(norm.cdf(_Z), days), extra).ravel()
+        order, weights = np.argsort(sums, kind="stable"), np.outer(_density(_Z), chances).ravel()
+        reached = np.cumsum(weights[order]) - weights[order] / 2
+        return np.asarray(np.interp(shares, reached, sums[order]) / self.availability)
+
+    def _of_log(self, shares: FloatArray, days: float) -> FloatArray:
+        quantiles, middle = self.forecast.quantiles(shares, days), self.forecast.quantile(0.5, days)
+        return quantiles if self.spread == 1.0 or not middle else middle * (quantiles / middle) ** self.spread
 
     def risk(self, gpus: float, begin: pd.Timestamp) -> float:
         """Probability that the four weeks from a time on need more than a number of GPUs."""
         days, growth = self._lead(begin)
-        return self.forecast.exceedance((gpus * self.availability - self._extra(begin)) / growth, days)
+        extra, chances = self._extra_values(begin)
+        each = [self.forecast.exceedance((gpus * self.availability - more) / growth, days) for more in extra]
+        return float(np.dot(chances, each))
+
+    def without(self, *names: str) -> Need:
+        """The need without some of the programmes."""
+        return replace(self, programmes=tuple(each for each in self.programmes if each.name not in names), _added={})
 
     def _lead(self, begin: pd.Timestamp) -> tuple[float, float]:
         """Lead in days whose spread the weeks from a time on have, and the growth of the median beyond it."""
         days, lead = (begin - self.log_end) / pd.Timedelta("1D"), self.lead_time / pd.Timedelta("1D")
         return (lead, self.forecast.growth(days - lead)) if days > lead else (max(days, 0.0), 1.0)
 
-    def _extra(self, begin: pd.Timestamp) -> float:
-        """GPUs that known work adds, by a simulated queue, so each time once."""
+    def _extra_values(self, begin: pd.Timestamp) -> tuple[FloatArray, FloatArray]:
+        """GPUs that known work adds, and their probabilities: normal on either side of the median."""
+        low, middle, high = self._extra(begin)
+        if self.costs_known or low == high:
+            return np.array([middle]), np.ones(1)
+        z = _Z[:: len(_Z) // 40]
+        reach = np.where(z < 0, middle - low, high - middle) / _Z95
+        return np.maximum(middle + z * reach, 0.0), _density(z)
+
+    def _extra(self, begin: pd.Timestamp) -> FloatArray:
+        """GPUs that known work adds, by simulated queues, so each time once: 5 % quantile, median, 95 % quantile."""
         if begin not in self._added:
             shared = 0.0 if self.shared is None else self.share * self.shared._extra(begin)
             self._added[begin] = shared + self._own_extra(begin)
         return self._added[begin]
 
-    def _own_extra(self, begin: pd.Timestamp) -> float:
-        if self.work is None or not ((self.work["end"] > begin) & (self.work["submit"] < begin + 4 * _WEEK)).any():
+    def _own_extra(self, begin: pd.Timestamp) -> FloatArray:
+        low, middle, high = (self._added_by(work, begin) for work in self._work)
+        return np.array([min(low, middle), middle, max(high, middle)])
+
+    def _added_by(self, work: pd.DataFrame | None, begin: pd.Timestamp) -> float:
+        if work is None or not ((work["end"] > begin) & (work["submit"] < begin + 4 * _WEEK)).any():
             return 0.0
-        if self.target is None:
-            return _most_held(self.work, begin)
-        return self.forecast.extra_gpus(self.work, begin, self.target)
+        return _most_held(work, begin) if self.target is None else self.forecast.extra_gpus(work, begin, self.target)
+
+    @cached_property
+    def _work(self) -> tuple[pd.DataFrame | None, ...]:
+        """Jobs of the programmes at the 5 % quantile of their work, its median and its 95 % quantile.
+
+        Errors of programmes are independent: where the sum is at a quantile, each deviates by its part of the variance.
+        """
+        if not self.programmes:
+            return None, None, None
+        spreads = np.array([_spread(each) for each in self.programmes])
+        total = float(np.sqrt(np.square(spreads).sum())) or 1.0
+        middle = pd.concat([each.jobs() for each in self.programmes], ignore_index=True)
+        if not spreads.any():
+            return middle, middle, middle
+        low, high = (
+            pd.concat([each.jobs(side * part / total) for each, part in zip(self.programmes, spreads, strict=True)])
+            for side in (-_Z95, _Z95)
+        )
+        return low, middle, high
 
     @property
     def rule(self) -> int:
@@ -158,6 +211,18 @@ class Need:
         table = self.forecast.backtest(share, self.lead_time / pd.Timedelta("1D"))
         table.insert(0, "origin", self.log_end - table.pop("weeks_ago").astype(float) * _WEEK)
         return table
+
+
+def _spread(work: PlannedWork) -> float:
+    """Width of the 90 % interval of the GPU-hours of a programme."""
+    begin, end = work.period
+    _, low, high = work.gpus_range(pd.Series([begin, end]))
+    return float((high[0] - low[0]) * ((end - begin) / pd.Timedelta("1h")))
+
+
+def _density(z: FloatArray) -> FloatArray:
+    weights = norm.pdf(z)
+    return np.asarray(weights / weights.sum())
 
 
 def _most_held(work: pd.DataFrame, begin: pd.Timestamp) -> float:
@@ -178,7 +243,6 @@ def needed_gpus(
     """
     wait = source.settings.wait
     target = None if wait is None else wait_target(wait, settings.wait_share)
-    work = pd.concat([work.jobs() for work in programmes], ignore_index=True) if programmes else None
     try:
         forecast = source.need(target, by, name)
     except InputError:
@@ -186,7 +250,7 @@ def needed_gpus(
             raise
         forecast = NeedForecast.none()
     log_end, lead_time = pd.Timestamp(str(source.settings.until)), parse_duration(settings.longest_lead_time)
-    return Need(forecast, target, work, log_end, lead_time, settings.availability)
+    return Need(forecast, target, tuple(programmes), log_end, lead_time, settings.availability)
 
 
 def plan_for_waits(need: Need, installed: float, settings: Settings) -> WaitPlan:
@@ -262,3 +326,58 @@ def requirement_by_period(need: Need, installed: FloatArray, begins: pd.Series, 
         for begin, there in zip(begins, installed, strict=True)
     ]
     return pd.DataFrame(rows)
+
+
+def programme_table(need: Need, service_level: float) -> pd.DataFrame:
+    """What each programme takes, and its part of the GPUs required.
+
+    Returns ``programme``, ``runs``, ``run_gpus``, ``run_hours`` with its 90 % interval (``-lo-90``, ``-hi-90``) and
+    ``gpu_hours`` (missing of replicas), ``required``: what the requirement falls by without it.
+    """
+    begin = need.log_end + need.lead_time
+    required = np.ceil(need.at(begin, service_level))
+    rows = []
+    for work in need.programmes:
+        row: dict[str, object] = {"programme": work.name}
+        if isinstance(work, Programme):
+            hours, low, high = work.run
+            row |= {"runs": work.runs, "run_gpus": work.run_gpus, "run_hours": hours}
+            row |= {"run_hours-lo-90": low, "run_hours-hi-90": high, "gpu_hours": work.gpu_hours}
+        rows.append(row | {"required": required - np.ceil(need.without(work.name).at(begin, service_level))})
+    if not rows:
+        raise InputError("there are no programmes.")
+    return pd.DataFrame(rows).astype({"programme": STRING})
+
+
+def range_by_source(need: Need) -> pd.DataFrame:
+    """How much of the range of the GPUs needed comes from costs, from demand and from bursts.
+
+    Each source is switched off in turn. Costs: programmes take exactly what is predicted. Demand: what is left of the
+    variation of past needs where the mean demand of the same window is known (by regression of logarithms at the same
+    lead); bursts: only what mean demand explains of it. A share is what the variance of the need falls by, over the sum
+    of these falls.
+
+    Returns ``known`` (``"nothing"``, then what is switched off), ``required_lo`` and ``required_hi`` (the 5 and 95 %
+    quantiles), ``range_share``.
+    """
+    begin, days = need.log_end + need.lead_time, need.lead_time / pd.Timedelta("1D")
+    needs = need.forecast.own_ratios(days)
+    means = replace(need.forecast, weekly=need.forecast.means).own_ratios(days)
+    if len(needs) < _FEWEST or len(means) != len(needs) or not (needs.std() > 0 and means.std() > 0):
+        raise InputError("the log has too few weeks to tell bursts from demand.")
+    explained = float(np.corrcoef(needs, means)[0, 1] ** 2)
+    off = {"nothing": need, "costs": replace(need, costs_known=True)}
+    off |= {"demand": replace(need, spread=(1.0 - explained) ** 0.5), "bursts": replace(need, spread=explained**0.5)}
+    samples = {name: each.samples(begin) for name, each in off.items()}
+    falls = {name: max(float(samples["nothing"].var() - each.var()), 0.0) for name, each in samples.items()}
+    rows = [
+        (name, *np.ceil(off[name].samples(begin, np.array([0.05, 0.95]))), falls[name] / (sum(falls.values()) or 1.0))
+        for name in off
+    ]
+    table = pd.DataFrame(rows, columns=["known", "required_lo", "required_hi", "range_share"]).astype({"known": STRING})
+    table.loc[0, "range_share"] = np.nan
+    return table
+
+
+#: Windows at the same lead that a regression needs.
+_FEWEST = 8

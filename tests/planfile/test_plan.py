@@ -39,6 +39,12 @@ date = 2026-10-01
 gpu_type = "B200"
 gpus = 8
 """
+TAGGER = """
+import torch
+
+def tagger():
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten())
+"""
 EVENT = "tz = 'UTC'\n[[events]]\nname = 'closure'\nstart = 2026-07-20\nend = 2026-08-03\neffect = -0.6\n"
 SUMMER = [pd.Timestamp(day, tz="UTC") for day in ("2026-07-20", "2026-08-03")]
 
@@ -65,11 +71,15 @@ def test_the_template_is_valid_as_it_is_and_with_every_line_in_force(tmp_path):
     assert (plan.log, plan.format, plan.tz) == (tmp_path / 'a"b\\c.psv', "sacct", "Asia/Shanghai")
     assert plan.study_options() == read_plan(tmp_path / "plan.toml").study_options()
     lines = re.sub(r"^# (?=\w+ = |\[)", "", TEMPLATE, flags=re.MULTILINE)
+    (tmp_path / "team").mkdir()
+    (tmp_path / "team" / "networks.py").write_text(TAGGER)
     assert lines.count("\n# ") < TEMPLATE.count("\n# ")
     everything = plan_of(tmp_path, lines)
     assert everything.clusters == ("alps", "bern")
     assert [change.gpus for change in everything.changes] == [16, -32]
-    runs, training = everything.programmes
+    runs, training, traced = everything.programmes
+    assert traced.job.graph.n_parameters == 3 * 9 * 8 + 8
+    assert traced.steps == 5e7 / (4 * 128)
     assert runs.gpu_hours == 60 * 12 * 8
     assert training.steps * training.job.run.tokens == pytest.approx(2e10)
     assert repr(training.job) == (
@@ -244,13 +254,21 @@ def test_a_day_that_begins_within_the_gap_of_summer_time_is_a_time(tmp_path):
         (INVENTORY.replace("gpus = 60", "gpus = 65"), ["2026-10-01 take 1 more GPUs of type 'A100' than"]),
         (INVENTORY.replace("gpus = 60", "gpus = 60\nnote = 1"), ["no key 'note' in retirements[1]"]),
         ("[[programmes]]\nname = 'x'", ["programmes[1] has no runs; add it"]),
-        (PRETRAINING.replace("tokens = 5e9", ""), ["programmes[1]: a programme with a job has either tokens or steps"]),
+        (
+            PRETRAINING.replace("tokens = 5e9", ""),
+            ["programmes[1]: a programme with a job has one of tokens"],
+        ),
         (PRETRAINING.replace("tokens = 5e9", "tokens = 5e9\nhours = 3"), ["neither hours nor gpus"]),
-        (PRETRAINING.replace("tokens = 5e9", "tokens = 5e9\nsteps = 3"), ["has either tokens or steps"]),
-        (PRETRAINING.replace("tokens = 5e9", "steps = 3"), ["steps need the samples of one: add global_batch"]),
+        (PRETRAINING.replace("tokens = 5e9", "tokens = 5e9\nsteps = 3"), ["has one of tokens, samples, steps"]),
+        (PRETRAINING.replace("tokens = 5e9", "steps = 3"), ["steps need the samples of one step: add global_batch"]),
         (PRETRAINING.partition("[programmes.job]")[0], ["programmes[1] has no hours; add it"]),
         (PRETRAINING.replace("tokens = 5e9", "tokens = 0"), ["programmes[1]: steps of 'pretraining' must be"]),
         (PRETRAINING.replace("seq_len", "seqlen"), ["no key 'seqlen' in programmes[1].job. Did you mean 'seq_len'?"]),
+        (PRETRAINING.replace("seq_len = 4096", ""), ["programmes[1].job has no seq_len; add it"]),
+        (
+            PRETRAINING.replace("llama-3-8b", "no_such.team:net"),
+            ["'no_such.team' cannot be imported"],
+        ),
         (PRETRAINING.replace("n_gpus = 64", ""), ["programmes[1].job has no n_gpus; add it"]),
         (PRETRAINING.replace("llama-3-8b", "lama-3-8b"), ["programmes[1].job: ", "Did you mean 'llama-3-8b'?"]),
         (PRETRAINING.replace("llama-3-8b", "no.json"), ["programmes[1].job: ", "no.json"]),

@@ -135,6 +135,13 @@ def test_a_report_may_be_named_and_settings_that_changed_are_said(log, monthly, 
     assert not (index.parent / "history").exists()
 
 
+def test_a_report_of_another_log_is_refused_and_the_old_one_stays(log, monthly):
+    before = numbers(monthly[MONTHS[1]])
+    with pytest.raises(InputError, match=r"holds the report of another log, to 2026-04-10: .* choose another --out"):
+        build_report(log.assign(gpus=5 * log["gpus"]), monthly[MONTHS[1]], until=MONTHS[2], **OPTIONS)
+    assert numbers(monthly[MONTHS[1]]) == before
+
+
 def test_other_bins_cannot_be_scored(log, monthly):
     earlier = read_earlier(monthly["2026-04-10"])
     study = Study(log, until="2026-05-08", tz="Asia/Shanghai", **OPTIONS)

@@ -1,0 +1,128 @@
+"""Networks by module path, such as ``team.networks:build``, traced in a process of their own.
+
+What builds a network is code of others: it runs in a child in Python's safe-path mode (``-P``), where no file of the
+working directory takes the place of a library, and only numbers and names come back.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import gpudemand
+from gpudemand._validation import InputError
+from gpudemand.cost.graph import OpGraph
+from gpudemand.cost.job import framework_of
+from gpudemand.cost.networks import built
+from gpudemand.cost.operators import IncompleteTraceWarning, Operator, UnknownOperatorWarning
+
+_WARNINGS = {kind.__name__: kind for kind in (IncompleteTraceWarning, UnknownOperatorWarning)}
+#: The package of this process, wherever it lies, and nothing else beside it.
+_CHILD = "import sys; sys.path.insert(0, sys.argv[1]); import gpudemand; del sys.path[0]; import {0}; {0}.main()"
+
+
+def is_module_path(text: str) -> bool:
+    """Whether a text is ``package.module:factory``, rather than a published name or a file.
+
+    >>> is_module_path("team.networks:build"), is_module_path("timm:vit_base_patch16_224"), is_module_path("net.py:f")
+    (True, False, False)
+    """
+    module, colon, name = text.partition(":")
+    words = [*module.split("."), name]
+    return bool(colon) and module not in ("hf", "timm") and words[-2] != "py" and all(map(str.isidentifier, words))
+
+
+def trace_module_path(
+    place: str, input_shape: Any = None, input_dtype: Any = None, folder: Path | None = None
+) -> OpGraph:
+    """Graph of what a factory builds, ``package.module:factory``: a function, a class, or a network.
+
+    `input_shape`, `input_dtype`: as for `OpGraph.from_torch` and `OpGraph.from_keras`. `folder`: where modules are
+    looked for that are not installed.
+
+    Raises
+    ------
+    InputError
+        If the module or the factory is missing or fails, or the network cannot be traced.
+    """
+    root = str(Path(gpudemand.__file__).parent.parent)
+    request = {"place": place, "shape": input_shape, "dtype": input_dtype, "folder": str((folder or Path()).resolve())}
+    command = [sys.executable, "-P", "-c", _CHILD.format(__name__), root]
+    done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, check=False)
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        raise InputError(f"{place!r} ended its process: {said}") from None
+    if "error" in answer:
+        raise InputError(answer["error"])
+    for kind, text in answer["warnings"]:
+        warnings.warn(text, _WARNINGS[kind], stacklevel=2)
+    return _from_json(answer["graph"])
+
+
+def main() -> None:
+    """Answer one request; what the network's own code prints goes to standard error."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    json.dump(_answer(json.load(sys.stdin)), answers)
+    answers.close()
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    sys.path.append(request["folder"])  # last: it takes the place of nothing
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            graph = _traced(request["place"], _shapes(request["shape"]), request["dtype"])
+        except InputError as error:
+            return {"error": str(error)}
+    said = [[type(one.message).__name__, str(one.message)] for one in caught]
+    return {"graph": _to_json(graph), "warnings": [one for one in said if one[0] in _WARNINGS]}
+
+
+def _traced(place: str, shape: Any, dtype: Any) -> OpGraph:
+    module, _, name = place.partition(":")
+    try:
+        found = importlib.import_module(module)
+    except Exception as error:
+        hint = "install it, or put it beside the plan" if isinstance(error, ModuleNotFoundError) else "mend it"
+        raise InputError(f"{module!r} cannot be imported ({type(error).__name__}: {error}); {hint}.") from error
+    model = built(found, name, module)
+    trace = OpGraph.from_keras if framework_of(model) == "keras" else OpGraph.from_torch
+    if shape is None and trace == OpGraph.from_torch:
+        raise InputError(f"{place!r} is of PyTorch and needs input, the shape of one sample: input = [3, 224, 224].")
+    return trace(model, shape, input_dtype=dtype)
+
+
+def _shapes(given: Any) -> Any:
+    """Shapes as tuples, which JSON has as lists: of one input, or of several by position or by name."""
+    if isinstance(given, dict):
+        return {name: tuple(shape) for name, shape in given.items()}
+    several = isinstance(given, list) and bool(given) and isinstance(given[0], list)
+    return [tuple(shape) for shape in given] if several else None if given is None else tuple(given)
+
+
+_TABLES = ("nodes", "kernels")
+
+
+def _to_json(graph: OpGraph) -> dict[str, Any]:
+    fields = vars(graph) | {"edges": graph.edges.tolist()}
+    return fields | {name: fields[name].to_dict("list") for name in _TABLES if fields[name] is not None}
+
+
+def _from_json(fields: dict[str, Any]) -> OpGraph:
+    tables = {name: pd.DataFrame(fields.pop(name)) for name in _TABLES if fields[name] is not None}
+    fields |= {"input_shapes": tuple(map(tuple, fields["input_shapes"])), "caveats": tuple(fields["caveats"])}
+    nodes = tables["nodes"].assign(output_shape=tables["nodes"]["output_shape"].map(tuple))
+    rows = [Operator._make(row) for row in nodes.itertuples(index=False, name=None)]
+    edges = [(producer, consumer) for producer, consumer in fields.pop("edges")]
+    return OpGraph.from_operators(rows, edges, **fields | {"kernels": tables.get("kernels")})
