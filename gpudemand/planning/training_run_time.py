@@ -476,7 +476,7 @@ def costs_against_log(jobs: pd.DataFrame, step_time: StepTime, startup_s: float 
     low, high = table["ratio"].quantile([0.05, 0.95])
     whole = {"network": ALL_NETWORKS, "gpu_type": "", "jobs": len(done), "ratio-lo-90": low, "ratio-hi-90": high}
     whole |= table[["predicted_s", "taken_s", "ratio"]].median().to_dict()
-    return pd.concat([pd.DataFrame([whole]), table], ignore_index=True)
+    return pd.concat([pd.DataFrame([whole], columns=table.columns), table], ignore_index=True)
 
 
 def _ratios(known: pd.DataFrame) -> pd.DataFrame:

@@ -16,5 +16,5 @@ def ranker() -> Any:
     """A network that ranks offers, in Keras."""
     import keras
 
-    layers = [keras.layers.Dense(4096, activation="relu") for _ in range(6)]
+    layers = [keras.layers.Dense(2048, activation="relu") for _ in range(6)]
     return keras.Sequential([keras.Input((1024,)), *layers, keras.layers.Dense(1)], name="ranker")
