@@ -493,7 +493,8 @@ def read_networks(path: str | os.PathLike[str]) -> dict[str, tuple[Any, ...]]:
     Each has a table: ``model`` (``package.module:factory``, which is run), ``input`` (the shape of a sample), and
     options of `TrainingJob`.
     """
-    return _validated(_Networks, Path(path)).root
+    found: Any = _validated(_Networks, Path(path))
+    return dict(found.root)
 
 
 _Model = TypeVar("_Model", bound=BaseModel)

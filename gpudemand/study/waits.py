@@ -174,8 +174,13 @@ class Need:
         return self._added[begin]
 
     def _own_extra(self, begin: pd.Timestamp) -> FloatArray:
-        low, middle, high = (self._added_by(work, begin) for work in self._work)
-        return np.array([min(low, middle), middle, max(high, middle)])
+        low, middle, high = self._work
+        expected = self._added_by(middle, begin)
+        if low is middle:
+            return np.full(3, expected)
+        return np.array(
+            [min(self._added_by(low, begin), expected), expected, max(self._added_by(high, begin), expected)]
+        )
 
     def _added_by(self, work: pd.DataFrame | None, begin: pd.Timestamp) -> float:
         if work is None or not ((work["end"] > begin) & (work["submit"] < begin + 4 * _WEEK)).any():
