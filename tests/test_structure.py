@@ -48,6 +48,8 @@ COSTS_ON_DEMAND = {
     ("gpudemand.planning.programmes", "_bundled_costs"): "a programme of training jobs that names no predictor",
     ("gpudemand.planning.training_run_time", "_training_job"): "the networks of a log, given to `CostStepTime`",
     ("gpudemand.study.plan_file", "training"): "a programme of a plan file that states a training job",
+    ("gpudemand.study.plan_file", "_predictor"): "the predictor that a plan file names for it",
+    ("gpudemand.study.plan_file", "arguments"): "the networks of a log, compared with what its jobs took",
     ("gpudemand.study.plan_file", "adapter"): "the adapter of such a job",
     ("gpudemand.study.plan_file", "layout"): "the layout of such a job",
     ("gpudemand.plotting.cost", "_matrix"): "the figure of a network, which no report has",

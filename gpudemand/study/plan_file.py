@@ -44,6 +44,7 @@ from gpudemand.units import parse_duration
 
 if TYPE_CHECKING:
     from gpudemand.cost.job import TrainingJob
+    from gpudemand.cost.model import CostModel
     from gpudemand.cost.parallel import LoRA, Parallel
 
 _TEMPLATE = Path(__file__).with_name("plan.toml")
@@ -229,6 +230,13 @@ class _Job(_Table):
         return TrainingJob.from_config(model, given.pop("seq_len"), **given, **adapter)
 
 
+def _predictor(folder: Path) -> CostModel:
+    """The predictor that was saved in a folder."""
+    from gpudemand.cost.model import CostModel
+
+    return CostModel.load(folder)
+
+
 class _Programme(_Table):
     name: Text
     user: Text | None = None
@@ -242,7 +250,7 @@ class _Programme(_Table):
     tokens: Number | None = None
     samples: Number | None = None
     steps: Number | None = None
-    costs: RelativePath | None = None
+    costs: Annotated[RelativePath, AfterValidator(_predictor)] | None = None
     ratio: tuple[Number, Number, Number] | None = Field(None, strict=False)
     job: Annotated[_Job, AfterValidator(_Job.training)] | None = None
 
@@ -258,10 +266,6 @@ class _Programme(_Table):
             raise InputError(f"a programme with a job has one of {', '.join(_AMOUNTS)}, and neither hours nor gpus.")
         else:
             given["steps"] = _steps(job, amounts[0], given.pop(amounts[0]))
-        if "costs" in given:
-            from gpudemand.cost.model import CostModel
-
-            given["costs"] = CostModel.load(given["costs"])
         return Programme(**given)
 
 
