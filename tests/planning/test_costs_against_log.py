@@ -49,7 +49,7 @@ def known(networks):
 
 def log_of(known, slower=SLOWER):
     """Jobs of both networks on two GPU types whose steps take longer than predicted, by a tenth more or less."""
-    rng, n = np.random.default_rng(0), 120
+    rng, n = np.random.default_rng(0), 600
     jobs = pd.DataFrame(
         {"network": np.resize(["small", "large"], n), "gpu_type": np.resize(["A100", "A100", "V100"], n)}
     )
@@ -66,7 +66,7 @@ def test_networks_that_run_slower_are_found_by_network_and_gpu_type(known):
     assert table["ratio"].between(1.25, 1.35).all()
     assert table["network"].tolist() == ["all", "large", "large", "small", "small"]
     assert (table["ratio-lo-90"] < table["ratio"]).all()
-    assert table.loc[0, "jobs"] == table["jobs"][1:].sum() == 120
+    assert table.loc[0, "jobs"] == table["jobs"][1:].sum() == 600
 
 
 def test_the_command_compares_and_calibrates(networks, known, tmp_path):
