@@ -253,6 +253,7 @@ def costs_against_log(
     Example: gpudemand costs-against-log jobs.parquet --networks networks.toml --out mine
     """
     from gpudemand._files import check_replaceable
+    from gpudemand._validation import InputError
     from gpudemand.cli.networks import format_ratios
     from gpudemand.cost.model import MANIFEST, CostModel
     from gpudemand.planning.training_run_time import CostStepTime
@@ -269,7 +270,10 @@ def costs_against_log(
         begin("Reading the log")
         jobs = read_log(log, format, tz=tz)
         begin("Comparing run times")
-        table = compare(jobs[costs.knows(jobs)], costs)
+        known = costs.knows(jobs)
+        if not known.any():
+            raise InputError(f"no job of the log names a network of {networks.name}, its batch_size and its GPU type.")
+        table = compare(jobs[known], costs)
         if out is not None:
             begin("Calibrating")
             costs.calibrate(jobs)
