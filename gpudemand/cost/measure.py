@@ -493,16 +493,17 @@ def load_held_out_runs() -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row a configuration, a target, a split and a method: ``source``, ``model``, ``class``, ``gpu``, ``target``
-        (``time`` or ``memory``), ``split`` (what was held out as a whole: ``source``, ``family`` or ``generation``),
-        ``method``, ``ratio`` (predicted over measured; the measurements themselves belong to their projects), and
-        ``inside``, 1 if the 90 % interval covered the measurement, NaN for methods without intervals.
+        A row a configuration, a target, a split and a method: ``source``, ``model``, ``class``, ``layout``, ``gpu``,
+        ``generation``, ``vendor``, ``target`` (``time`` or ``memory``), ``split`` (what was held out as a whole:
+        ``source`` or ``generation``), ``method``, ``ratio`` (predicted over measured; the measurements themselves
+        belong to their projects), and ``inside``, 1 if the 90 % interval covered the measurement, NaN for methods
+        without intervals.
 
     Examples
     --------
     >>> ratios = load_held_out_runs()
     >>> sorted(ratios["split"].unique())
-    ['family', 'generation', 'source']
+    ['generation', 'source']
     """
     found = pd.read_parquet(bundled_path("cost/held_out_runs.parquet"))
     found.attrs.update(kind="public trace", source="public benchmarks of training stacks")
