@@ -107,7 +107,8 @@ def _undo(found: Any) -> Callable[[], None] | None:
         return functools.partial(_restore_cache, found, found.cache_info().misses)
     if _is_tensor(found):
         return _undo_tensor(found)
-    return _undo_dict(vars(found)) if hasattr(found, "__dict__") else None
+    fields = getattr(found, "__dict__", None)  # of some objects a view that nobody can write to
+    return _undo_dict(fields) if isinstance(fields, dict) else None
 
 
 def _undo_dict(found: dict[Any, Any]) -> Callable[[], None]:

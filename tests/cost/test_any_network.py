@@ -140,6 +140,12 @@ def test_tensors_of_inference_are_as_before() -> None:
     assert not counts.any()
 
 
+def test_a_forward_pass_that_is_wrapped_is_traced() -> None:
+    net = Calls(torch.relu)
+    net.forward = torch.inference_mode()(net.forward)
+    assert OpGraph.from_torch(net, (4,)).flops == 32
+
+
 def test_features_that_a_hook_captured_stay() -> None:
     seen: dict[str, Any] = {}
     log: list[Any] = []
