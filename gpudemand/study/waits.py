@@ -67,12 +67,17 @@ def compute_waits(source: Source, usage: UsageTables, settings: Settings) -> Wai
 
 
 def _in_service(source: Source, usage: UsageTables, settings: Settings) -> float | dict[str, float]:
-    """GPUs installed, as far as one number tells them, or by type, where jobs name several, else the most held."""
+    """GPUs installed, as far as one number tells them, or by type, where jobs name several, else the most held.
+
+    Types that held more than a stated total, each at its own time, are no parts of it that stand apart.
+    """
     given, held = settings.installed, {}
     if len(source.names("gpu_type")) > 1:
         held = {str(name): float(most) for name, most in source.most_held("gpu_type").items()}
     if isinstance(given, Mapping) and settings.pool == "gpu_type":
         held |= {name: float(count) for name, count in given.items() if not isinstance(count, pd.Series)}
+    if isinstance(given, (int, float)) and sum(held.values()) > given:
+        return float(given)
     total = settings.total_installed
     return held or (usage.max_held if total is None or isinstance(total, pd.Series) else total)
 
