@@ -82,6 +82,10 @@ def make_inputs(folder: Path) -> None:
     runs = HISTORY.read_text().splitlines(keepends=True)
     (folder / "first.psv").write_text("".join(runs[:200]))
     (folder / "all.psv").write_text("".join(runs))
+    built = "def resnet50():\n    return build('resnet50', input_shape=(3, 64, 64))\n"
+    code = f"from gpudemand.cost.networks import build\n\n{built}"
+    (folder / "killed_networks.py").write_text(code)
+    (folder / "networks.toml").write_text('[resnet50]\nmodel = "killed_networks:resnet50"\ninput = [3, 64, 64]\n')
     wait(start(["measure", str(folder / "first.csv"), "--out", str(folder / "rows.csv")]))
 
 
@@ -94,12 +98,13 @@ def commands(folder: Path, url: str) -> list[Command]:
     canonical, days, prices = ("--format", "canonical"), ("--horizon", "7"), ("--prices", "1", "3")
     calibrate = ("--rows", str(folder / "rows.csv"), "--device")
     metrics = ("--url", url, "--step", "1h", "--points", "24", "--since", str(FIRST.date()), "--until")
-    into = ("--into",)
+    into, networks = ("--into",), ("--networks", str(folder / "networks.toml"))
     return [
         *(Command("convert", log + canonical, jobs + canonical, f"jobs.{end}") for end in ("csv", "parquet")),
         Command("usage", log, jobs, "usage.csv"),
         Command("report", log + days + prices, log + days, "report"),
         Command("calibrate", (*calibrate, "AMD EPYC"), (*calibrate, "T4"), "calibrated"),
+        Command("costs-against-log", log + networks, jobs + networks, "mine"),
         Command("measure", first, plan, "measured.csv", rows=measured_rows),
         Command("demo", (), (), "demo"),
         Command("forecast", log + days, log + days, "run", ("--into",), forecast_chunks, over=False),

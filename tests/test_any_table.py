@@ -53,6 +53,9 @@ class Costs:
     def fits(self, job):
         return 0.5
 
+    def calibrate(self, jobs, step_time_s):
+        self.measured = step_time_s
+
 
 def step_time(jobs):
     return Costs().costs(jobs)["step_time_s"].to_numpy()
@@ -60,6 +63,10 @@ def step_time(jobs):
 
 def cost_step_time():
     return planning.CostStepTime(Costs(), {"resnet50": (gd.OpGraph([], []), (3, 8, 8))})
+
+
+def calibrated(jobs):
+    return np.sort(cost_step_time().calibrate(jobs).model.measured)
 
 
 @cache
@@ -138,6 +145,8 @@ CALLS = {
     "TrainingRunTime.fit": lambda jobs, _: gd.TrainingRunTime(step_time).fit(jobs).predict(TRAINING),
     "TrainingRunTime.predict": lambda jobs, _: training_run_time().predict(jobs),
     "run_time_ratios": lambda jobs, _: planning.run_time_ratios(jobs, step_time),
+    "costs_against_log": lambda jobs, _: planning.costs_against_log(jobs, step_time),
+    "CostStepTime.calibrate": lambda jobs, _: calibrated(jobs),
     "CostStepTime.knows": lambda jobs, _: cost_step_time().knows(jobs),
     "fits_on_cards": lambda jobs, _: gd.fits_on_cards(jobs, Costs()),
     "fewer_gpus": lambda jobs, _: gd.fewer_gpus(jobs, {}),
@@ -149,12 +158,22 @@ NEED_NETWORKS = {
     name
     for name in CALLS
     if name.startswith(
-        ("CostStep", "TrainingRun", "run_time_r", "fits_on", "fewer_g", "Measured", "predicted_", "true_")
+        (
+            "CostStep",
+            "costs_against",
+            "TrainingRun",
+            "run_time_r",
+            "fits_on",
+            "fewer_g",
+            "Measured",
+            "predicted_",
+            "true_",
+        )
     )
 }
 A_ROW_A_JOB = {"simulate_queue", "RunTimeModel.predict", "RunTimeModel.curves", "TrainingRunTime.predict"} | {
     name for name in CALLS if name.startswith(("CostStep", "MeasuredRunTimes.", "predicted_", "true_"))
-}
+} - {"CostStepTime.calibrate"}
 
 
 def public_names():

@@ -35,6 +35,7 @@ ALLOWED = {
     "bulk.py:open_run": "deletes unfinished work of a killed process",
     "cost/meter.py:__enter__": "a log that grows by a synced row, checked before",
     "cost/measure_child.py:main": "a pipe",
+    "cost/module_path.py:main": "a pipe",
     "cost/meter.py:reset_peak_resident": "a switch of the kernel",
     "cost/tracing.py:quiet_tensorflow": "the null device",
     "datasets/registry.py:fetch_file": "pooch writes a temporary file, compares its checksum and renames it",

@@ -119,8 +119,9 @@ def check_parquet(data: bytes, folder: Path) -> bool:
 
 
 def valid_plan() -> bytes:
-    """The template of a plan with all its keys."""
-    lines = Path(plan_file.__file__).with_name("plan.toml").read_text().splitlines()
+    """The template of a plan with all its keys, but for the network of the user's own code, which would be run."""
+    template = Path(plan_file.__file__).with_name("plan.toml").read_text()
+    lines = template.partition("# Or trainings of a network that your own code builds")[0].splitlines()
     bare = [line.removeprefix("# ").partition("  #")[0] for line in lines if " = " in line or "[" in line]
     keys = (line for line in bare if not line.startswith(("#", " ")))  # others continue a comment
     return "\n".join(line for line in keys if line.startswith("[") or " = " in line.partition(",")[0]).encode()

@@ -96,5 +96,5 @@ def test_a_ratio_outside_its_interval_is_refused(ratio):
 
 def test_a_log_without_completed_jobs_says_so():
     jobs = log_of([1.0], np.random.default_rng(0)).assign(status="failed")
-    with pytest.raises(InputError, match="no completed job has a user"):
+    with pytest.raises(InputError, match="no completed job has a predicted run time"):
         run_time_ratios(jobs, lambda jobs: np.ones(len(jobs)))
