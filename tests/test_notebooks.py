@@ -169,3 +169,36 @@ def test_the_readme_shows_how_target_and_installed_move_the_order():
     expected = {wait: int(float(gpus)) for wait, gpus in targets}
     assert shown == {wait: [gpus, max(gpus - 600, 0), max(gpus - 700, 0)] for wait, gpus in expected.items()}
     assert len(shown) == 4
+
+
+#: Notebooks that answer for whatever log is read, and the modules that each needs.
+OF_A_LOG = {"00_quickstart": [], "01_a_network_to_an_order": ["torch", "keras"], "07_capacity_plan": []}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="runs from a checkout")
+@pytest.mark.parametrize("name", OF_A_LOG)
+def test_no_sentence_is_false_on_a_real_log(name, shared_data, tmp_path):
+    nbclient, nbformat, *_ = map(pytest.importorskip, ["nbclient", "nbformat", *OF_A_LOG[name]])
+    notebook = nbformat.read(FOLDER / f"{name}.ipynb", 4)
+    (asked,) = (cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", []))
+    log = str(shared_data / "traces/swf-kth-sp2/KTH-SP2-1996-2.swf.gz")
+    asked.source += f'\nLOG, FORMAT, INSTALLED, LEAD_TIME, WAIT, SHARE = {log!r}, "swf", 100, "60D", "4h", 0.8'
+    nbclient.NotebookClient(notebook, timeout=900, resources={"metadata": {"path": FOLDER}}).execute()
+    of_the_sample, notebook.cells[0].source = notebook.cells[0].source, ""
+    assert "On the bundled sample, as stored here" in of_the_sample
+    path = tmp_path / "kth.ipynb"
+    nbformat.write(notebook, path)
+    every = TestEveryNotebook()
+    every.test_numbers_in_the_prose_were_printed(path)
+    every.test_dates_in_the_prose_were_printed(path)
+    # Which way things go is said by the cells that know: in the text it would be so for every log.
+    ways = r"(?i)\b(?:more than|less than|fewer|(?:less|more) often|raises?|cuts?|rose|no more)\b"
+    assert [text for text in map(source, cells(path, "markdown")[1:-1]) if re.search(ways, text)] == []
+    if name != "01_a_network_to_an_order":
+        told = re.search(r"this cluster requires (\d+) GPUs, (no more|\d+ more) than the 100", printed(path))
+        required, than = told.groups()
+        said = printed(path).rpartition("For 80% of the jobs to start within 4h, ")[2]
+        assert said.startswith(f"**{required}** GPUs suffice")
+        if name == "00_quickstart":
+            assert ("no more than the 100 installed" in said) == (than == "no more")

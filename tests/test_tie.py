@@ -18,7 +18,6 @@ import gpudemand as gd
 from gpudemand.cli.report import sample_log
 from gpudemand.datasets import make_cluster
 from gpudemand.jobs import write_jobs
-from tests import test_notebooks
 
 #: Small networks of one kind of kernel are unlike those that were measured.
 pytestmark = pytest.mark.filterwarnings("ignore::gpudemand.cost.step_time_model.FarFromTrainingWarning")
@@ -124,20 +123,3 @@ def test_notebook_and_command_find_the_same_order(tmp_path):
     part = found["required"] - found["required_without_programmes"]
     assert f"{part} of them for the trainings" in said
     assert f"{part} are for programmes" in (out / "index.html").read_text()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not NOTEBOOK.is_file(), reason="runs from a checkout")
-def test_no_number_in_the_prose_is_false_on_a_real_log(shared_data, tmp_path):
-    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
-    pytest.importorskip("torch")
-    pytest.importorskip("keras")
-    notebook = nbformat.read(NOTEBOOK, 4)
-    (asked,) = (cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", []))
-    log = str(shared_data / "traces/swf-kth-sp2/KTH-SP2-1996-2.swf.gz")
-    asked.source = f'LOG, FORMAT, TZ = {log!r}, "swf", "UTC"\nINSTALLED, LEAD_TIME, WAIT, SHARE = 100, "60D", "4h", 0.8'
-    nbclient.NotebookClient(notebook, timeout=900, resources={"metadata": {"path": NOTEBOOK.parent}}).execute()
-    notebook.cells[0].source = notebook.cells[0].source.partition("On the bundled sample")[0]
-    nbformat.write(notebook, tmp_path / "kth.ipynb")
-    test_notebooks.TestEveryNotebook().test_numbers_in_the_prose_were_printed(tmp_path / "kth.ipynb")
-    test_notebooks.TestEveryNotebook().test_dates_in_the_prose_were_printed(tmp_path / "kth.ipynb")
