@@ -145,7 +145,13 @@ def cost(
     about |= {"checkpointing": "full" if checkpointing else "selective" if selective else None}
     degrees = {"data": data, "tensor": tensor, "pipeline": pipeline, "virtual_pipeline": virtual_pipeline}
     degrees |= {"context": context, "expert": expert}
-    large = {"lora": lora, "bits": bits, "offload": offload, "cross_entropy": cross_entropy, "kernels": kernels}
+    large: dict[str, Any] = {
+        "lora": lora,
+        "bits": bits,
+        "offload": offload,
+        "cross_entropy": cross_entropy,
+        "kernels": kernels,
+    }
     large |= {"experts": experts, "global_batch": global_batch, "stack_year": stack_year}
     with steps(quiet=quiet) as begin:
         if is_configuration(network):
