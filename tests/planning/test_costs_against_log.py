@@ -36,6 +36,7 @@ SLOWER = 1.3
 
 @pytest.fixture(scope="module")
 def networks(tmp_path_factory):
+    pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("networks")
     (folder / "team_networks.py").write_text(NETWORKS)
     (folder / "networks.toml").write_text(TABLES)
