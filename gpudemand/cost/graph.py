@@ -33,7 +33,7 @@ from gpudemand.cost.tracing import Traced
 from gpudemand.units import format_number_of
 
 #: Beyond a factor of so much, a trace says nothing.
-_MOST_DOUBT = 10.0
+_MOST_SCALE = 10.0
 #: First and last rows of a printed graph.
 _HEAD, _TAIL = 16, 6
 _TEXT = ("type", "kind", "name", "operator")
@@ -76,7 +76,7 @@ class OpGraph:
         `Kernel`.
     caveats : tuple of str
         What the trace may lack, as it was warned of.
-    doubt : float
+    error_scale : float
         Factor by which the work may be more or less than it is here, for what the trace lacks; 1 if nothing.
 
     Notes
@@ -117,7 +117,7 @@ class OpGraph:
     n_tensors: int = 0
     kernels: pd.DataFrame | None = None
     caveats: tuple[str, ...] = ()
-    doubt: float = 1.0
+    error_scale: float = 1.0
     state_bytes: float = 0.0
 
     @classmethod
@@ -224,8 +224,8 @@ class OpGraph:
     def _from_trace(cls, traced: Traced) -> OpGraph:
         kernels = pd.DataFrame(traced.kernels, columns=list(Kernel._fields)) if traced.kernels else None
         said = tuple(caveat.text for caveat in traced.caveats)
-        doubt = min(math.prod((caveat.doubt for caveat in traced.caveats), start=1.0), _MOST_DOUBT)
-        about = traced.attributes | {"kernels": kernels, "caveats": said, "doubt": doubt}
+        error_scale = min(math.prod((caveat.error_scale for caveat in traced.caveats), start=1.0), _MOST_SCALE)
+        about = traced.attributes | {"kernels": kernels, "caveats": said, "error_scale": error_scale}
         graph = cls.from_operators(traced.operators, traced.edges, **about)
         for caveat in graph.caveats:
             warnings.warn(f"{graph.name}: {caveat}.", IncompleteTraceWarning, stacklevel=3)

@@ -177,11 +177,11 @@ class _TracedNetworks:
         if self._effect is not None and any(scripts):
             table.loc[scripts, times] = self._effect.apply(table.loc[scripts, times].to_numpy(), levels)
         for row, job in enumerate(simple):
-            if job.graph.doubt > 1.0:
+            if job.graph.error_scale > 1.0:
                 for target, least in (("step_time_s", 0.0), ("memory_gib", _resident_gib(job))):
                     low, high = (interval_columns([target], levels)[place::2] for place in (1, 2))
-                    table.loc[row, low] = least + (table.loc[row, low] - least) / job.graph.doubt
-                    table.loc[row, high] = least + (table.loc[row, high] - least) * job.graph.doubt
+                    table.loc[row, low] = least + (table.loc[row, low] - least) / job.graph.error_scale
+                    table.loc[row, high] = least + (table.loc[row, high] - least) * job.graph.error_scale
         return table
 
     def _predict(self, kind: str, target: str, jobs: list[TrainingJob], levels: Sequence[float]) -> FloatArray:
@@ -190,12 +190,12 @@ class _TracedNetworks:
     def fits(self, jobs: list[TrainingJob]) -> FloatArray:
         """Probability that each job fits into the memory of its device."""
         models = [self._model_of(job.hardware.kind, "memory_gib") for job in jobs]
-        pairs = [(memory_inputs([one_pass(job)]), _doubted_limit(one_pass(job))) for job in jobs]
+        pairs = [(memory_inputs([one_pass(job)]), _narrowed_limit(one_pass(job))) for job in jobs]
         return np.concatenate([model.probability_below(*pair) for model, pair in zip(models, pairs, strict=True)])
 
     def max_batch_size(self, job: TrainingJob, probability: float) -> int:
         """Largest batch that fits with a probability."""
-        model, limit = self._model_of(job.hardware.kind, "memory_gib"), _doubted_limit(job)
+        model, limit = self._model_of(job.hardware.kind, "memory_gib"), _narrowed_limit(job)
         covariates = memory_covariates(job)
         return max_batch_size(model, job.graph, limit, memory_setting(job), level=probability, device=covariates)
 
@@ -210,13 +210,13 @@ def _resident_gib(job: TrainingJob) -> float:
     return float(memory_inputs([job])[BOUND].iloc[0]) / GIB
 
 
-def _doubted_limit(job: TrainingJob) -> float:
+def _narrowed_limit(job: TrainingJob) -> float:
     """GiB that a job may take: less than its device has if the trace may lack work, but of what must be resident."""
-    limit, doubt = job.hardware.usable_memory_gib, job.graph.doubt
-    if doubt <= 1.0:
+    limit, error_scale = job.hardware.usable_memory_gib, job.graph.error_scale
+    if error_scale <= 1.0:
         return limit
     least = _resident_gib(job)
-    return least + (limit - least) / doubt
+    return least + (limit - least) / error_scale
 
 
 def one_pass(job: TrainingJob) -> TrainingJob:

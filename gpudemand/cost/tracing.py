@@ -21,7 +21,7 @@ class Caveat(NamedTuple):
     """What may be missing in a trace, in the words of a warning, and the factor by which amounts may be wrong."""
 
     text: str
-    doubt: float = 1.0
+    error_scale: float = 1.0
 
 
 class Traced(NamedTuple):

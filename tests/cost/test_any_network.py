@@ -353,7 +353,7 @@ def test_a_batch_on_the_second_axis_is_found(layer, shape, flops: float) -> None
     with pytest.warns(IncompleteTraceWarning, match="are taken to hold"):
         graph = OpGraph.from_torch(layer, shape)
     assert graph.flops == _forward(graph) == flops
-    assert graph.doubt == 1
+    assert graph.error_scale == 1
     if shape == (50, 16):
         assert graph.input_shapes == ((50, 16),)
 
@@ -373,7 +373,7 @@ class Contrast(nn.Module):
 def test_work_on_pairs_of_samples_is_said(shapes) -> None:
     with pytest.warns(IncompleteTraceWarning, match="may not be its first axis"):
         graph = OpGraph.from_torch(Contrast(), shapes)
-    assert graph.doubt == 10
+    assert graph.error_scale == 10
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -429,7 +429,7 @@ def test_gradients_by_functions_count_without_what_they_save() -> None:
     with pytest.warns(IncompleteTraceWarning, match="saved for the backward pass is not known"):
         graph = OpGraph.from_torch(Force(), (3,))
     assert graph.flops == _forward(graph) == 2 * 2 * (48 + 16)
-    assert graph.doubt == 10
+    assert graph.error_scale == 10
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -444,7 +444,7 @@ def test_what_a_trace_may_lack_widens_intervals() -> None:
     model = CostModel.load()
     graph = OpGraph.from_torch(nn.Sequential(nn.Linear(512, 4096), nn.ReLU(), nn.Linear(4096, 512)), (512,))
     sure = TrainingJob(graph, batch_size=1024, device="H100")
-    unsure = replace(sure, model=replace(graph, doubt=4.0))
+    unsure = replace(sure, model=replace(graph, error_scale=4.0))
     one, other = (model.predict(job).iloc[0] for job in (sure, unsure))
     for target, least in (("step_time_s", 0.0), ("memory_gib", resident_bytes(graph, [1024])[0] / 2**30)):
         low, high = f"{target}-lo-90", f"{target}-hi-90"
