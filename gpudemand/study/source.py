@@ -114,13 +114,15 @@ class JobSource:
     def _queries(self) -> dict[str | None, RunsQuery]:
         return {}
 
+    def _query(self, key: str | None) -> RunsQuery:
+        """Queries of the log by a column, kept."""
+        if key not in self._queries:
+            self._queries[key] = RunsQuery(self.jobs, key_columns(key), self._runs)
+        return self._queries[key]
+
     def _usage(self, by: Key, freq: str, value: str) -> pd.DataFrame:
         jobs, key = self._keyed(by)
-        log = self._queries.get(key) if jobs is self.jobs else None
-        if log is None:
-            log = RunsQuery(jobs, key_columns(key), self._runs)
-            if jobs is self.jobs:
-                self._queries[key] = log
+        log = self._query(key) if jobs is self.jobs else RunsQuery(jobs, key_columns(key), self._runs)
         usage = checked_usage(jobs, key, freq, value, until=self.settings.until, tz=self.settings.tz, log=log)
         if key is not None:
             attrs = usage.attrs
