@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import requests
 from requests.auth import AuthBase, HTTPBasicAuth
+from requests.utils import get_environ_proxies, select_proxy
 
 from gpudemand._files import in_time
 from gpudemand._validation import InputError, check_number, shorten
@@ -74,6 +75,9 @@ class PrometheusClient:
     `timeout_s`: of one request, from its begin to the end of the answer; after twice as long without an answer, the
     client gives up. `first_pause_s`: pause before a request is repeated for the first time; it doubles each time.
 
+    Proxies of the environment (``http_proxy``, ``https_proxy``, ``no_proxy``) are used; credentials are never given to
+    one in clear text, so with them an http address behind a proxy is refused.
+
     >>> PrometheusClient("https://ada:secret@prometheus.example:9090/").place
     'https://prometheus.example:9090'
     """
@@ -92,6 +96,12 @@ class PrometheusClient:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(f"url={shorten(self.place)!r} is no address; write one like http://prometheus:9090.")
+        proxy = select_proxy(self.url, get_environ_proxies(self.url))
+        if proxy and parts.scheme == "http" and (self.token or self.user):  # of https it sees the name of the host only
+            raise InputError(
+                f"the proxy that the environment names (http_proxy) could read the credentials for {self.place}; give "
+                f"an https address, or add {parts.hostname} to NO_PROXY."
+            )
         for name in ("ca", "certificate", "key"):
             file = getattr(self, name)
             if file is not None and not Path(file).is_file():

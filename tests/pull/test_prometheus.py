@@ -522,6 +522,19 @@ def test_credentials_of_a_netrc_are_not_sent(server, tmp_path, monkeypatch, toke
     assert sent == [wanted]
 
 
+@pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy"])
+def test_credentials_are_not_given_to_a_proxy_of_the_environment(server, monkeypatch, name):
+    monkeypatch.setenv(name, f"http://127.0.0.1:{server.server_address[1]}")
+    monkeypatch.setenv("NO_PROXY", "trusted.internal")
+    for credentials in ({"token": "secret"}, {"user": "ada", "password": "secret"}):
+        with pytest.raises(InputError, match=r"could read the credentials .* https address, or add prometheus.internal"):
+            PrometheusClient("http://prometheus.internal:9090", **credentials)
+        PrometheusClient("http://trusted.internal:9090", **credentials)
+        PrometheusClient("https://prometheus.internal:9090", **credentials)
+    found = PrometheusClient("http://prometheus.internal:9090").samples(kubernetes.PODS, pd.DatetimeIndex([FIRST]))
+    assert len(found)  # without credentials the proxy is asked
+
+
 def one(value, **labels):
     return {"metric": labels, "values": [[FIRST.timestamp() + 3600 * k, str(value)] for k in range(3)]}
 
