@@ -20,6 +20,7 @@ from .model import CostModel, measured_jobs
 from .networks import family_of
 from .operators import UnknownOperatorWarning
 from .parallel import LoRA, Parallel
+from .reference_mix import mix_ratios
 from .training_cost import TrainingCostRegressor
 from .transformer import Transformer
 from .transformer_configs import published_architectures
@@ -51,6 +52,7 @@ __all__ = [
     "measured_jobs",
     "memory_breakdown",
     "memory_features",
+    "mix_ratios",
     "noise_floor",
     "published_architectures",
     "read_plan",

@@ -48,7 +48,7 @@ def step_time_inputs(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
     """Columns of `features_from_jobs` and of `step_terms`, and ``mode``, a row a job."""
     graphs, positions = distinct_graphs(list(jobs))
     modes = ["infer" if job.mode == "inference" else "train" for job in jobs]
-    table = features_from_jobs(jobs).assign(mode=modes)
+    table = pd.concat([features_from_jobs(jobs), pd.DataFrame({"mode": modes})], axis=1)
     return pd.concat([table, step_terms(table, [graphs[position] for position in positions])], axis=1)
 
 

@@ -1,0 +1,219 @@
+"""How much faster a mix of usual networks runs on one type of GPU than on another."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+
+from gpudemand._array import FloatArray
+from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand.cost.graph import OpGraph
+from gpudemand.cost.job import TrainingJob
+from gpudemand.cost.model import CostModel
+from gpudemand.cost.operators import Operator
+from gpudemand.cost.parallel import LoRA
+from gpudemand.cost.step_time_model import FarFromTrainingWarning
+from gpudemand.datasets.devices import Device, device
+from gpudemand.datasets.registry import bundled_path
+
+#: Trainings of the mix with their graphs: ``python -m scripts.make_reference_mix``.
+PATH = "cost/reference_mix.parquet"
+#: Fields of an `OpGraph` that are stored as columns.
+ATTRIBUTES = ("framework", "n_parameters", "n_trainable", "n_sparse", "n_tensors", "parameter_bytes", "state_bytes")
+#: Language models of 1 to 8 B, trained whole or by adapters: name, tokens, samples at once, checkpointing, adapters.
+_DECODERS = (
+    ("llama-3.2-1b", 2048, 4, False, None),
+    ("qwen2.5-3b", 2048, 4, False, LoRA(16)),
+    ("llama-3-8b", 2048, 2, "full", LoRA(16)),
+    ("mistral-7b", 2048, 2, "full", LoRA(16, bits=4)),
+)
+#: Deviations of the log ratio: of all networks on a pair of types together, of a single network beside it
+#: (``python -m benchmarks.cost.speed_ratios``).
+_OF_PAIR, _OF_NETWORK = 0.15, 0.15
+_LEVEL = 0.9
+
+
+class Training(NamedTuple):
+    """A training of the mix: its kind, its network or the name of a published model, and options of `TrainingJob`."""
+
+    kind: str
+    model: OpGraph | str
+    precision: str
+    options: dict[str, Any]
+
+    def on(self, hardware: Device, half: str) -> TrainingJob:
+        """The training on one GPU; `half`: half precision that all compared GPUs have."""
+        if isinstance(self.model, str):
+            return TrainingJob.from_config(self.model, device=hardware, precision=half, **self.options)
+        # What is asked for in single precision is computed in TF32 where there is such a unit.
+        single = "tf32" if "tf32" in hardware.precisions else "fp32"
+        precision = single if self.precision == "fp32" else half
+        return TrainingJob(self.model, device=hardware, precision=precision, **self.options)
+
+
+def kinds() -> list[str]:
+    """Names of the kinds of networks of the reference mix.
+
+    Examples
+    --------
+    >>> kinds()
+    ['vision_small', 'vision_large', 'language_small', 'language_large', 'recommendation', 'sequence']
+    """
+    return list(dict.fromkeys(one.kind for one in _trainings()))
+
+
+def mix_ratios(
+    before: str | Device,
+    after: str | Device,
+    *,
+    weights: Mapping[str, float] | None = None,
+    host: float | str | None = None,
+    model: CostModel | None = None,
+) -> pd.DataFrame:
+    """Run time of a reference mix of networks on one type of GPU over that on another.
+
+    Each network is predicted on one GPU of both types, with the same batch, and with the same host: what the host
+    bounds is not faster on a faster GPU.
+
+    Parameters
+    ----------
+    before, after : str or Device
+        The types of GPU; see `gpudemand.datasets.devices.device`.
+    weights : mapping of str to float, optional
+        Share of the GPU-hours on `before` that each of `kinds` has; those left out have none. By default all weigh
+        alike, and the interval is that of a mix of which nothing is known.
+    host : float or str, optional
+        As of `CostModel.load`: seconds a launch of the machine that both are in, or a GPU whose measured hosts it is
+        like. By default the mean of all measured hosts.
+    model : CostModel, optional
+        By default the bundled one.
+
+    Returns
+    -------
+    DataFrame
+        A row a kind, and ``all``: ``ratio``, below 1 where `after` is faster, ``ratio-lo-90``, ``ratio-hi-90``, and
+        ``fits``, the share whose memory fits one GPU of `after`.
+
+    Raises
+    ------
+    InputError
+        For an unknown device, a CPU, an unknown kind, or weights that are negative or all zero.
+
+    Examples
+    --------
+    >>> table = mix_ratios("V100", "H100")
+    >>> table.columns.tolist()
+    ['ratio', 'ratio-lo-90', 'ratio-hi-90', 'fits']
+    >>> bool(table.loc["all", "ratio"] < 0.6)
+    True
+    """
+    types = [_gpu(before), _gpu(after)]
+    shares = _shares(weights)
+    networks = _networks(types[0], types[1], host, model)
+    by_kind = networks.groupby("kind", sort=False)
+    found = pd.DataFrame({"ratio": by_kind["ratio"].mean(), "fits": by_kind["fits"].mean()})
+    every = found.mul(shares, axis=0).sum().rename("all")
+    found = pd.concat([found, every.to_frame().T])
+    # Networks that as many of equal weight would be worth.
+    counts = np.r_[by_kind.size(), 1.0 / (shares**2 / by_kind.size()).sum()]
+    deviations = _deviations(types[0], types[1], counts)
+    if weights is None:
+        # Of a mean with weights that are uniform on the simplex.
+        deviations[-1] = np.hypot(
+            deviations[-1], found["ratio"][:-1].std(ddof=0) / np.sqrt(len(shares) + 1.0) / every["ratio"]
+        )
+    return _with_interval(found, deviations)
+
+
+def _deviations(before: Device, after: Device, counts: FloatArray) -> FloatArray:
+    """Deviations of the log ratio of means of so many networks."""
+    return np.hypot(_OF_PAIR, _OF_NETWORK / np.sqrt(counts)) * (before.name != after.name)
+
+
+def _with_interval(found: pd.DataFrame, deviation: FloatArray) -> pd.DataFrame:
+    """Ratios with their intervals, from deviations of their logs."""
+    reach = np.exp(norm.ppf(0.5 + _LEVEL / 2) * deviation)
+    ends = {"ratio-lo-90": found["ratio"] / reach, "ratio-hi-90": found["ratio"] * reach}
+    return found.assign(**ends)[["ratio", *ends, "fits"]]
+
+
+def _gpu(name: str | Device) -> Device:
+    try:
+        found = device(name)
+    except InputError as error:
+        raise InputError(f"the speed of {name!r} is not known: {error}") from error
+    if found.kind != "gpu":
+        raise InputError(f"{found.name} is a CPU; the mix is compared between GPUs.")
+    return found
+
+
+def _shares(weights: Mapping[str, float] | None) -> pd.Series:
+    """Weights of all kinds, with sum 1."""
+    stated = dict.fromkeys(kinds(), 1.0) if weights is None else dict(weights)
+    for kind, weight in stated.items():
+        check_choice("a kind of weights", kind, kinds())
+        check_number(f"weights[{kind!r}]", weight, 0)
+    shares = pd.Series(stated, dtype=float).reindex(kinds(), fill_value=0.0)
+    if not shares.sum() > 0:
+        raise InputError("weights are all zero; state the share of GPU-hours of each kind.")
+    return shares / shares.sum()
+
+
+def _networks(before: Device, after: Device, host: float | str | None, model: CostModel | None) -> pd.DataFrame:
+    """Ratio and probability to fit `after` of each network of the mix."""
+    half = "bf16" if all("bf16" in one.precisions for one in (before, after)) else "fp16"
+    predictor, trainings = _predictor(host) if model is None else model, _trainings()
+    jobs = [one.on(hardware, half) for hardware in (before, after) for one in trainings]
+    with warnings.catch_warnings():
+        # Intervals are those of ratios, which do not take those of times.
+        warnings.simplefilter("ignore", FarFromTrainingWarning)
+        seconds: FloatArray = predictor.predict(jobs)["step_time_s"].to_numpy().reshape(2, -1)
+    fits = [predictor.fits(job) for job in jobs[len(trainings) :]]
+    return pd.DataFrame({"kind": [one.kind for one in trainings], "ratio": seconds[1] / seconds[0], "fits": fits})
+
+
+@functools.lru_cache(maxsize=4)
+def _predictor(host: float | str | None) -> CostModel:
+    """The bundled predictor with one host for all GPUs."""
+    if host is not None:
+        return CostModel.load(host=host)
+    bundled = CostModel.load()
+    return CostModel.load(host=float(np.exp(bundled.models_["gpu", "step_time_s"].hosts_.mean)))
+
+
+@functools.cache
+def _trainings() -> tuple[Training, ...]:
+    stored = [_stored(row) for row in pd.read_parquet(bundled_path(PATH)).to_dict("records")]
+    place = 1 + max(number for number, one in enumerate(stored) if one.kind == "language_small")
+    decoders = [
+        Training(
+            "language_large",
+            name,
+            "bf16",
+            {"seq_len": tokens, "batch_size": batch, "micro_batch": batch, "accumulate": 1, "optimizer": "adamw"}
+            | {"checkpointing": again, "adapter": adapter},
+        )
+        for name, tokens, batch, again, adapter in _DECODERS
+    ]
+    return (*stored[:place], *decoders, *stored[place:])
+
+
+def _stored(row: Mapping[str, Any]) -> Training:
+    nodes = pd.DataFrame(row["nodes"]).assign(name="", operator="")
+    operators = [Operator(**{**one, "output_shape": tuple(one["output_shape"])}) for one in nodes.to_dict("records")]
+    kernels = None if row["kernels"] is None else pd.DataFrame(row["kernels"])
+    about = {name: row[name] for name in ATTRIBUTES}
+    shapes = tuple(tuple(int(size) for size in shape) for shape in row["input_shapes"])
+    edges = np.reshape(row["edges"], (-1, 2)).tolist()
+    graph = OpGraph.from_operators(
+        operators, map(tuple, edges), name=row["network"], kernels=kernels, input_shapes=shapes, **about
+    )
+    return Training(
+        row["kind"], graph, row["precision"], {"batch_size": row["batch_size"], "optimizer": row["optimizer"]}
+    )
