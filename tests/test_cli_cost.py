@@ -132,7 +132,8 @@ def test_what_was_not_said_of_a_large_model_is_said():
     assert "not said" not in invoke(*arguments, "--micro-batch", 1, "--checkpointing").stdout
 
 
-def test_a_configuration_without_heads_is_refused():
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 0, "vocab_size": 100}
-    with pytest.raises(InputError, match="num_attention_heads = 0"):
+@pytest.mark.parametrize("name", ["num_attention_heads", "num_key_value_heads", "head_dim"])
+def test_a_configuration_without_heads_is_refused(name):
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100, name: 0}
+    with pytest.raises(InputError, match=f"{name} = 0"):
         TrainingJob.from_config(sizes, 128)

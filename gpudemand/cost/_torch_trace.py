@@ -601,7 +601,7 @@ class _Trace:
                     self._forward(module, args, kwargs)
             except AgainError:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # a forward that ends the process would end it in silence
                 self._raise_input_error(error)
             finally:
                 self._made += self._listener.made()
@@ -712,7 +712,7 @@ class _Trace:
                 lambda request: request._replace(specs=[spec._replace(samples=samples) for spec in request.specs])
             )
 
-    def _raise_input_error(self, error: Exception) -> NoReturn:
+    def _raise_input_error(self, error: BaseException) -> NoReturn:
         import torch
         from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 

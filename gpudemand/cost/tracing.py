@@ -313,7 +313,7 @@ def user_line(error: BaseException, tracer: str, *libraries: str) -> str:
     return ""
 
 
-def call_error(what: str, specs: Sequence[InputSpec], place: str, reason: str, error: Exception) -> InputError:
+def call_error(what: str, specs: Sequence[InputSpec], place: str, reason: str, error: BaseException) -> InputError:
     """Error of a call that fails on the traced inputs by `error`, perhaps as it wants something else than tensors."""
     shapes = ", ".join(str(spec.shape) for spec in specs)
     check = "check input_shape (without the batch) and input_dtype ('int64' for tokens), and that the model runs"

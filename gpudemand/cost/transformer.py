@@ -427,6 +427,7 @@ def sizes_of(config: Config, known: Config) -> dict[str, Any]:
     sizes = {**known, **given}
     # State-space families have no heads.
     empty = [name for name in ("hidden", "layers", "heads") if sizes.get(name) == 0 and known.get(name) != 0]
+    empty += [name for name in ("kv_heads", "head_dim") if given.get(name) == 0 and sizes.get("heads")]
     if empty:
         raise InputError(f"the configuration has {KEYS[empty[0]][0]} = 0; give what config.json of the model has.")
     missing = [f"{name} ({', '.join(KEYS[name][:2])})" for name in ("hidden", "layers", "heads") if name not in sizes]

@@ -88,7 +88,10 @@ def _path(text: Any, info: Any) -> Path:
     """Path, relative to the file."""
     if not isinstance(text, str) or not text.strip():
         raise PydanticCustomError("must", "text in quotes")
-    return Path(info.context["file"].parent, Path(text).expanduser())
+    try:
+        return Path(info.context["file"].parent, Path(text).expanduser())
+    except RuntimeError:
+        raise PydanticCustomError("must", "a path, and nobody here has that home") from None
 
 
 def _time(value: Any, info: Any) -> pd.Timestamp:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import random
+import sys
 import threading
 import warnings
 
@@ -368,6 +369,11 @@ class _Typo(nn.Module):
         return functional.relu(x).shapes
 
 
+class _Leaves(nn.Module):
+    def forward(self, x):
+        sys.exit(0)
+
+
 class _Locked(nn.Linear):
     def __init__(self) -> None:
         super().__init__(2, 2)
@@ -379,6 +385,7 @@ class _Locked(nn.Linear):
     [
         (_Branches(), (3,), r"values of a tensor at test_torch.py, line \d+ \(if x.sum\(\) > 0:\)"),
         (_Selects(), (3,), r"values of a tensor at test_torch.py, line \d+ \(return x\[x > 0\]\)"),
+        (_Leaves(), (3,), r"fails on input .*line \d+ \(sys.exit\(0\)\): SystemExit: 0"),
         (_Typo(), (3,), r"fails on input of shape \(2, 3\) at test_torch.py, line \d+ .*no attribute 'shapes'"),
         (nn.Linear(4, 2), (5,), r"fails on input of shape \(2, 5\).*check input_shape"),
         (nn.Linear(4, 2), (0,), "holds an extent below 1"),

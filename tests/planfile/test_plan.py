@@ -209,6 +209,7 @@ def test_a_day_that_begins_within_the_gap_of_summer_time_is_a_time(tmp_path):
         ("installed = 8\n[[deliveries]]\nout = 'x'", ["no key 'out' in deliveries[1]", "above all [[...]]"]),
         ("log = 7", ["log must be text in quotes; got 7"]),
         ("log = ''", ["log must be text in quotes"]),
+        ("out = '~nobody-at-all/x'", ["out must be a path, and nobody here has that home; got '~nobody-at-all/x'"]),
         ("horizon = 1.5", ["horizon must be a whole number of at least 1; got 1.5"]),
         ("horizon = true", ["horizon must be a whole number"]),
         ("horizon = 0", ["horizon must be a number of at least 1; got 0"]),

@@ -527,7 +527,7 @@ def test_credentials_are_not_given_to_a_proxy_of_the_environment(server, monkeyp
     monkeypatch.setenv(name, f"http://127.0.0.1:{server.server_address[1]}")
     monkeypatch.setenv("NO_PROXY", "trusted.internal")
     for credentials in ({"token": "secret"}, {"user": "ada", "password": "secret"}):
-        with pytest.raises(InputError, match="could read the credentials .* or add prometheus.internal"):
+        with pytest.raises(InputError, match=r"could read the credentials .* or add prometheus.internal"):
             PrometheusClient("http://prometheus.internal:9090", **credentials)
         PrometheusClient("http://trusted.internal:9090", **credentials)
         PrometheusClient("https://prometheus.internal:9090", **credentials)
