@@ -191,6 +191,7 @@ def replace_folder(path: str | os.PathLike[str], manifest: str, about: Mapping[s
     """
     target = check_replaceable(path, manifest)
     target.parent.mkdir(parents=True, exist_ok=True)
+    is_new = not (target / manifest).exists()
     with _alone(target / manifest), _beside(target) as new:
         new.mkdir()
         if target.exists():
@@ -203,7 +204,7 @@ def replace_folder(path: str | os.PathLike[str], manifest: str, about: Mapping[s
         for place in (*new.rglob("*"), new):
             _sync(place)
         seen = set(_files(check_replaceable(path, manifest)))
-        _put(new, target)
+        _put(new, target, is_new=is_new)
         if new.exists() and not seen.issuperset(_files(new)) and (late := foreign_file(new, manifest)) is not None:
             # Somebody saved it into the older one, which is there now, after the last look.
             kept = target.with_name(f"{target.name}.old{new.parent.name}")
@@ -318,23 +319,31 @@ def _locked(folder: Path) -> Iterator[bool | None]:
 
 @contextmanager
 def _alone(file: Path) -> Iterator[None]:
-    """Wait until no other process has the lock of a file that may be replaced meanwhile."""
-    until = time.monotonic() + PATIENCE_S
-    while sys.platform != "win32":  # which renames no open file
-        with ExitStack() as stack:
+    """Hold the lock of a file that may be replaced meanwhile."""
+    with ExitStack() as held:
+
+        def taken() -> bool:
+            held.close()
             try:
                 descriptor = os.open(file, os.O_RDWR)
-                stack.callback(os.close, descriptor)
-                own = lock(descriptor) and os.path.samestat(os.fstat(descriptor), file.stat())
+                held.callback(os.close, descriptor)
+                return lock(descriptor) and os.path.samestat(os.fstat(descriptor), file.stat())
             except OSError:  # there is no older one, or nobody can tell
-                own = True
-            if own:
-                yield
-                return
+                return True
+
+        if sys.platform != "win32":  # which renames no open file
+            wait_for(taken, file.parent)
+        yield
+
+
+def wait_for(taken: Callable[[], bool], folder: Path, holder: Callable[[], str] = lambda: "another process") -> None:
+    """Wait until a lock is taken, or raise an InputError that says who holds it."""
+    until = time.monotonic() + PATIENCE_S
+    while not taken():
         if time.monotonic() > until:
-            raise InputError(f"another process is writing {str(file.parent)!r}; wait for its end, and try again.")
+            problem = f"{str(folder)!r} is being written by {holder()}"
+            raise InputError(f"{problem}; wait for its end, or end it, and try again.")
         time.sleep(0.05)
-    yield
 
 
 #: How long a process waits for another that writes into the same folder.
@@ -379,13 +388,15 @@ def _sync(place: Path) -> None:
         os.close(descriptor)
 
 
-def _put(new: Path, target: Path) -> None:
-    """Rename `new` to `target`, and an older `target` out of the way."""
+def _put(new: Path, target: Path, *, is_new: bool) -> None:
+    """Rename `new` to `target`, and an older `target` out of the way, unless there was none at the begin."""
     try:
         os.rename(new, target)  # POSIX: also over an empty folder
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
+        if is_new:
+            raise InputError(f"another process has written {str(target)!r} meanwhile; try again.") from error
         if not _swap(new, target):
             _rename_both(new, target)
 

@@ -17,8 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gpudemand import _files
-from gpudemand._files import file_sha256, lock, manifest_text, read_manifest, replace_file, utf8_name
+from gpudemand._files import file_sha256, lock, manifest_text, read_manifest, replace_file, utf8_name, wait_for
 from gpudemand._validation import InputError, shorten
 
 
@@ -36,13 +35,7 @@ def locked_folder(path: Path, own: str, what: str) -> Iterator[None]:
     if held and not (path / own).is_file():
         raise InputError(f"{str(path)!r} holds {min(held)!r} and no {what}; name an empty or a new folder.")
     with (path / ".lock").open("a+b") as file:
-        until = time.monotonic() + _files.PATIENCE_S
-        while not lock(file.fileno()):
-            if time.monotonic() > until:
-                raise InputError(
-                    f"{str(path)!r} is being written by {_holder(path)}; wait for its end, or end it, and try again."
-                )
-            time.sleep(0.05)
+        wait_for(lambda: lock(file.fileno()), path, lambda: _holder(path))
         (path / _HOLDER).write_text(f"process {os.getpid()} on {platform.node()} since {time.strftime('%F %T %Z')}")
         try:
             yield

@@ -137,6 +137,7 @@ def test_what_is_not_of_the_new_folder_is_not_in_it(tmp_path):
 
 def test_of_two_writers_at_once_one_wins(tmp_path):
     place, both = tmp_path / "folder", threading.Barrier(2)
+    fill(place, same="")
 
     def compete(name):
         for _ in range(20):
@@ -308,6 +309,18 @@ def test_on_a_network_file_system_nothing_in_use_is_removed(tmp_path, monkeypatc
     assert left.exists() != with_locks
 
 
+def test_of_two_first_versions_at_once_the_second_is_refused(tmp_path):
+    place = tmp_path / "folder"
+
+    def first_of_both():
+        with replace_folder(place, LIST, {"format": 1}):
+            fill(place, a="first")
+
+    with pytest.raises(InputError, match=r"another process has written .* meanwhile; try again"):
+        first_of_both()
+    assert content(place) == {"a": "first"}
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="locks of POSIX")
 def test_who_replaces_a_folder_finds_what_the_one_before_wrote(tmp_path):
     place, started = tmp_path / "folder", threading.Event()
@@ -334,9 +347,9 @@ def test_a_file_that_is_saved_at_the_last_moment_is_not_deleted(tmp_path, monkey
     fill(tmp_path / "folder", a="old")
     put = _atomic._put
 
-    def save_and_put(new, target):
+    def save_and_put(new, target, **how):
         (target / "note.txt").write_text("mine")
-        put(new, target)
+        put(new, target, **how)
 
     monkeypatch.setattr(_atomic, "_put", save_and_put)
     with pytest.warns(UserWarning, match="'note.txt' was saved while"):
