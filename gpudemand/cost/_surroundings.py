@@ -43,7 +43,8 @@ def left_as_found(network: Any, skipped: set[int]) -> Iterator[None]:
 
 def _reachable(network: Any, skipped: set[int]) -> list[Any]:
     """Objects that a network and its code refer to, those of other libraries left out."""
-    own = {type(part).__module__.partition(".")[0] for part in _parts(network)} - {"torch", "keras"}
+    parts = network.modules() if hasattr(network, "modules") else [network]
+    own = {type(part).__module__.partition(".")[0] for part in parts} - {"torch", "keras"}
     seen, found, waiting = set(skipped), list[Any](), deque([network])
     while waiting and len(found) < _MOST_OBJECTS:
         one = waiting.popleft()
@@ -55,10 +56,6 @@ def _reachable(network: Any, skipped: set[int]) -> list[Any]:
             waiting.extend(gc.get_referents(one))
             waiting.extend(vars(one).values() if hasattr(one, "__dict__") else ())
     return found
-
-
-def _parts(network: Any) -> list[Any]:
-    return list(network.modules()) if hasattr(network, "modules") else [network]
 
 
 def _is_own(one: Any, own: set[str]) -> bool:
@@ -94,10 +91,8 @@ def _undo(found: Any) -> Callable[[], None] | None:
     """What restores an object, or None if it holds nothing that changes."""
     if isinstance(found, dict):
         return _undo_dict(found)
-    if isinstance(found, (list, deque)):
-        return functools.partial(_restore_items, found, found.extend, list(found))
-    if isinstance(found, set):
-        return functools.partial(_restore_items, found, found.update, list(found))
+    if isinstance(found, (list, deque, set)):
+        return functools.partial(_restore_items, found, list(found))
     if isinstance(found, CellType):
         return functools.partial(_restore_cell, found, _content(found))
     if isinstance(found, type):
@@ -125,10 +120,10 @@ def _restore_names(
             put(name, value)
 
 
-def _restore_items(found: Any, fill: Callable[..., None], before: list[Any]) -> None:
+def _restore_items(found: Any, before: list[Any]) -> None:
     if list(map(id, found)) != list(map(id, before)):
         found.clear()
-        fill(before)
+        (found.update if isinstance(found, set) else found.extend)(before)
 
 
 def _content(cell: CellType) -> Any:
@@ -154,12 +149,9 @@ def _undo_tensor(tensor: Any) -> Callable[[], None] | None:
     """What restores a small tensor that is written in place, such as a counter."""
     if tensor.is_meta or str(tensor.layout) != "torch.strided" or tensor.numel() > _MOST_ELEMENTS:
         return None
-    return functools.partial(_restore_tensor, tensor, _version(tensor), tensor.detach().clone())
-
-
-def _version(tensor: Any) -> int | None:
-    """How often a tensor was written; not known of one that was made in `torch.inference_mode`."""
-    return None if tensor.is_inference() else tensor._version
+    # How often it was written is not known of one that was made in `torch.inference_mode`.
+    version = None if tensor.is_inference() else tensor._version
+    return functools.partial(_restore_tensor, tensor, version, tensor.detach().clone())
 
 
 def _restore_tensor(tensor: Any, version: int | None, before: Any) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import pickle
 import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,14 +44,9 @@ _COPIES = ("contiguous", "reshape", "flatten", "clone", "view", "unflatten", "to
 def tensors_in(value: Any) -> Iterator[Any]:
     """Yield the tensors in nested lists, tuples and dicts of arguments."""
     import torch
+    from torch.utils._pytree import tree_iter
 
-    if isinstance(value, torch.Tensor):
-        yield _whole(value)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        yield from tensors_in(list(value.values()))
+    return (_whole(leaf) for leaf in tree_iter(value) if isinstance(leaf, torch.Tensor))
 
 
 def _whole(tensor: Any) -> Any:
@@ -489,8 +486,8 @@ def _distinct(tensor: Any) -> int:
 
 def _is_causal(func: Any, args: Any) -> bool:
     """Whether attention leaves out half of its products."""
-    names = [argument.name for argument in func._schema.arguments]
-    return "is_causal" in names and bool(dict(zip(names, args, strict=False)).get("is_causal", False))
+    given = zip((argument.name for argument in func._schema.arguments), args, strict=False)
+    return bool(dict(given).get("is_causal", False))
 
 
 def _flops(func: Any, args: Any, kwargs: Any, result: Any) -> float:
@@ -518,33 +515,20 @@ def _grouped_flops(first: Any, second: Any, *rest: Any) -> float:
     return matmul_flops(result.numel() / groups, first.shape[-1])
 
 
-def _trilinear_flops(*args: Any) -> float:
-    """Operations of a sum of products of three tensors with axes of length 1 put in."""
-    shapes = []
-    for tensor, axes in zip(args[:3], args[3:6], strict=True):
-        shape = list(tensor.shape)
-        for axis in sorted(axes):
-            shape.insert(axis, 1)
-        shapes.append(shape)
-    return 2.0 * math.prod(map(max, *shapes))
-
-
+_DISTANCES = ("_euclidean_dist", "_cdist_forward")
 #: Operations of products that PyTorch has no formula for, from arguments and result.
 _PRODUCTS: dict[str, Callable[..., float]] = {
     **dict.fromkeys(("mv", "dot", "vdot"), lambda first, *_: 2.0 * first.numel()),
     **dict.fromkeys(
-        ("linear", "linear_dynamic", "linear_relu", "linear_relu_dynamic"),  # of quantized layers
+        # of quantized layers, integers, sparse matrices and distances
+        ("linear", "linear_dynamic", "linear_relu", "linear_relu_dynamic", "_int_mm", "_sparse_mm", *_DISTANCES),
         lambda first, *rest: matmul_flops(rest[-1].numel(), first.shape[-1]),
     ),
     "addmv": lambda _, matrix, *rest: 2.0 * matrix.numel(),
     "addbmm": lambda _, first, second, *rest: 2.0 * first.numel() * second.shape[-1],
-    "_int_mm": lambda first, second, result: matmul_flops(result.numel(), first.shape[-1]),
-    "_sparse_mm": lambda first, second, result: matmul_flops(result.numel(), first.shape[-1]),
     "_sparse_addmm": lambda _, first, *rest: matmul_flops(rest[-1].numel(), first.shape[-1]),
     "_grouped_mm": _grouped_flops,
-    "_trilinear": _trilinear_flops,
-    "_euclidean_dist": lambda first, *rest: matmul_flops(rest[-1].numel(), first.shape[-1]),
-    "_cdist_forward": lambda first, *rest: matmul_flops(rest[-1].numel(), first.shape[-1]),
+    "_trilinear": lambda _, weight, *rest: 2.0 * rest[-1].numel() * weight[0].numel(),  # of ``bilinear``
     "_cdist_backward": lambda gradient, first, *_: matmul_flops(gradient.numel(), first.shape[-1]),
 }
 
@@ -701,19 +685,6 @@ def _with_heads(tensor: Any, outer: Sequence[int]) -> Any:
     return whole.reshape(-1, outer[-1] if len(outer) > 1 else 1, *tensor.shape[-2:])
 
 
-def one_process_norm() -> type:
-    """Batch normalisation on samples of one process, of any number of axes."""
-    import torch
-
-    class BatchNorm(torch.nn.modules.batchnorm._BatchNorm):
-        """Batch normalisation that takes what ``SyncBatchNorm`` takes."""
-
-        def _check_input_dim(self, input: Any) -> None:  # noqa: A002
-            """Accept images and volumes."""
-
-    return BatchNorm
-
-
 @contextlib.contextmanager
 def autocast_flag() -> Iterator[None]:
     """Say that autocast is on, which modules ask; the listener does the casts."""
@@ -733,48 +704,41 @@ def seeded(seed: int) -> Iterator[Callable[[], bool]]:
     import torch
 
     def states() -> tuple[Any, ...]:
-        """State of each generator."""
-        return random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002 (the user's)
-
-    def bare() -> tuple[Any, ...]:
-        """States that compare."""
-        python, numpy, own = states()
-        return python, numpy[1].tobytes(), numpy[2], own.numpy().tobytes()
+        """State of each generator, which compare as texts."""
+        return random.getstate(), np.random.get_state(), torch.get_rng_state().tolist()  # noqa: NPY002 (the user's)
 
     before = states()
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002
     torch.default_generator.manual_seed(seed)
-    start = bare()
+    start = pickle.dumps(states())
     try:
-        yield lambda: bare() != start
+        yield lambda: pickle.dumps(states()) != start
     finally:
         random.setstate(before[0])
         np.random.set_state(before[1])  # noqa: NPY002
-        torch.set_rng_state(before[2])
+        torch.set_rng_state(torch.tensor(before[2], dtype=torch.uint8))
 
 
 @contextlib.contextmanager
-def flex_attention_on_cpu() -> Iterator[None]:
-    """Let `flex_attention`, if it was imported, pass its check that there is no gradient on a CPU; none is computed."""
-    module: Any = sys.modules.get("torch.nn.attention.flex_attention")
-    check = getattr(module, "_validate_device", None)
-    if check is None:
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Give an attribute, if there is one, another value for the block."""
+    before = getattr(owner, name, None)
+    if before is None:
         yield
         return
-    module._validate_device = lambda *_: None
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        module._validate_device = check
+        setattr(owner, name, before)
 
 
-@contextlib.contextmanager
-def fake_tensor_log_disabled() -> Iterator[None]:
+def flex_attention_on_cpu() -> AbstractContextManager[None]:
+    """Let `flex_attention`, if it was imported, pass its check that there is no gradient on a CPU; none is computed."""
+    return replaced(sys.modules.get("torch.nn.attention.flex_attention"), "_validate_device", lambda *_: None)
+
+
+def fake_tensor_log_disabled() -> AbstractContextManager[None]:
     """Suppress the stack that PyTorch logs for an error that is raised again as `InputError`."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
+    return replaced(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)

@@ -20,7 +20,7 @@ import math
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from types import CellType, FunctionType
 from typing import Any, NamedTuple, NoReturn
@@ -391,15 +391,13 @@ class _Request(NamedTuple):
         specs = [spec._replace(dtype="int64") if place == position else spec for place, spec in enumerate(self.specs)]
         return self._replace(specs=specs)
 
-    def turned(self, *, mixed: bool) -> Iterator[_Request]:
-        """Yield the same with the batch as the second axis, of all inputs that have one, or `mixed`: also of some."""
-        axes = [(1, 0) if len(spec.shape) > 1 else (0,) for spec in self.specs]
-        for chosen in itertools.islice(itertools.product(*axes), _MOST_TURNED if mixed else 1):
-            yield self._replace(specs=[spec.along(axis) for spec, axis in zip(self.specs, chosen, strict=True)])
+    def turned(self, first: int) -> _Request:
+        """The same with the batch as the second axis of all inputs that have one, of the first as axis `first`."""
+        axes = [first, *[1] * (len(self.specs) - 1)]
+        along = [spec.along(min(axis, len(spec.shape) - 1)) for spec, axis in zip(self.specs, axes, strict=True)]
+        return self._replace(specs=along)
 
 
-#: Choices of axes that are tried at most, as a network of many inputs has thousands.
-_MOST_TURNED = 7
 #: Seeds of random numbers that a network is traced with whose graph depends on them.
 _SEEDS = range(4)
 
@@ -439,19 +437,21 @@ def _check_gone(name: str, made: list[Any]) -> None:
 def _on_any_axis(request: _Request, made: list[Any]) -> Traced:
     """Operators and kernels with the batch as the first axis, or the second if only then work grows as the batch."""
     first: Traced | InputError
+    axes = [1]
     try:
         first = _traced(request, made)
+        axes = axes if calls.GROWS in first.caveats else []
     except InputError as error:
-        first = error
-    if len(request.specs) > 1 if isinstance(first, InputError) else calls.GROWS in first.caveats:
-        for other in request.turned(mixed=isinstance(first, InputError)):
-            with contextlib.suppress(InputError):
-                found = _traced(other, made)
-                fixed = sum(kernel.fixed_flops for kernel in found.kernels)
-                if found.kernels and not fixed and calls.GROWS not in found.caveats:
-                    shapes = ", ".join(str(spec.shape) for spec in other.specs)
-                    said = Caveat(f"inputs of shape {shapes} are taken to hold {batch_of(other.specs)} samples")
-                    return found._replace(caveats=[said, *found.caveats])
+        # A recurrent layer may have samples first in its input, and second in its state.
+        first, axes = error, [1, 0] if len(request.specs) > 1 else []
+    for other in map(request.turned, axes):
+        with contextlib.suppress(InputError):
+            found = _traced(other, made)
+            fixed = sum(kernel.fixed_flops for kernel in found.kernels)
+            if found.kernels and not fixed and calls.GROWS not in found.caveats:
+                shapes = ", ".join(str(spec.shape) for spec in other.specs)
+                said = Caveat(f"inputs of shape {shapes} are taken to hold {batch_of(other.specs)} samples")
+                return found._replace(caveats=[said, *found.caveats])
     if isinstance(first, InputError):
         raise first
     return first
@@ -593,11 +593,12 @@ class _Trace:
             warnings.simplefilter("ignore")
             module = self._copy()
             args, kwargs = self._arguments(module)
-            # What the module compiles is traced as it is written.
+            # What the module compiles is traced as it is written, and what it synchronises as of one process.
             eager = torch.compiler.set_stance("force_eager")
+            alone = calls.replaced(torch.distributed, "is_initialized", lambda: False)
             gradients = torch.set_grad_enabled(self._train is not False)
             try:
-                with gradients, eager, calls.flex_attention_on_cpu():
+                with gradients, eager, alone, calls.flex_attention_on_cpu():
                     self._forward(module, args, kwargs)
             except AgainError:
                 raise
@@ -612,7 +613,8 @@ class _Trace:
         """Copy the module, with fake parameters and hooks that report the running submodule to the listener."""
         import torch
 
-        self._check_no_script()
+        if any(isinstance(part, torch.jit.ScriptModule) for part in self._original.modules()):
+            raise InputError(f"{self._name()} is or contains TorchScript; pass the Python module behind it.")
         memo: dict[int, Any] = {id(parameter): self._fake_parameter(parameter) for parameter in self._parameters()}
         memo |= {id(buffer): self._constant(buffer) for buffer in self._original.buffers()}
         try:
@@ -625,17 +627,9 @@ class _Trace:
             ) from error
         self._listener.given = {id(tensor) for tensor in itertools.chain(module.parameters(), module.buffers())}
         for path, part in module.named_modules():
-            if isinstance(part, torch.nn.SyncBatchNorm):
-                part.__class__ = calls.one_process_norm()
             part.register_forward_pre_hook(functools.partial(self._enter, path))
             part.register_forward_hook(self._leave, always_call=True)
         return module if self._train is None else module.train(self._train)
-
-    def _check_no_script(self) -> None:
-        import torch
-
-        if any(isinstance(part, torch.jit.ScriptModule) for part in self._original.modules()):
-            raise InputError(f"{self._name()} is or contains TorchScript; pass the Python module behind it.")
 
     def _copy_tensor(self, func: Any, args: Any, kwargs: Any) -> Any:
         return self._constant(args[0]) if func.__name__ == "__deepcopy__" else func(*args, **kwargs)
@@ -721,8 +715,8 @@ class _Trace:
         place = user_line(error, __file__, torch.__file__)
         if isinstance(error, UnseenError):
             raise InputError(
-                f"the forward pass of {self._name()}{place} computes where a trace does not see it, as in another "
-                "thread; run its parts one after the other, in one thread."
+                f"the forward pass of {self._name()}{place} computes where a trace does not see it, as in a scripted "
+                "function or another thread; run its parts as Python, one after the other, in one thread."
             ) from error
         if isinstance(error, (ValueNeededError, DataDependentOutputException, DynamicOutputShapeException)):
             raise value_error(f"the forward pass of {self._name()}", place, "torch.where") from error
