@@ -151,7 +151,7 @@ def write_report(
         if previous is not None
         else study.attempt("since", lambda: earlier_report(out_dir, None, log_end))
     )
-    check_same_log(out_dir, study)
+    named = check_same_log(out_dir, study)
     tables = report_tables(study) | since_tables(study, earlier)
     study.begin("Drawing figures")
     figures = draw_figures(study, tables.get("since_forecast"))
@@ -160,7 +160,7 @@ def write_report(
     with replace_folder(out_dir, MANIFEST, numbers) as folder:
         kept = keep_history(out_dir, folder, log_end)
         _write(folder, page, tables, figures, study.headline)
-    for sentence in kept:
+    for sentence in (*named, *kept):
         warnings.warn(f"{str(out_dir)!r}: {sentence}", stacklevel=2)
     return out_dir / "index.html"
 

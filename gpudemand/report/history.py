@@ -113,20 +113,27 @@ _OF_USAGE = ("freq", "tz", "demand", "cluster")
 _ANOTHER_LOG = 0.5
 
 
-def check_same_log(out_dir: Path, study: Study) -> None:
-    """Refuse a folder that holds the report of another log, told by usage in the bins that both hold."""
-    known = _reports(out_dir)[0]
-    here = settings_of(study)
-    if not known or any(known[-1].content["settings"].get(name) != here[name] for name in _OF_USAGE):
-        return
-    actual = study.usage_tables.total
+def check_same_log(out_dir: Path, study: Study) -> list[str]:
+    """Refuse a folder that holds the report of another log, told by usage in the bins that both hold.
+
+    Returns the sentence that names the report where no bin can be compared.
+    """
+    if not (known := _reports(out_dir)[0]):
+        return []
+    here, actual = settings_of(study), study.usage_tables.total
     both = known[-1].table("usage").merge(actual.assign(ds=actual["ds"].dt.tz_convert("UTC")), on=_KEYS)
+    if both.empty or any(known[-1].content["settings"].get(name) != here[name] for name in _OF_USAGE):
+        return [
+            f"the report that stood here, of a log to {known[-1].log_end:%Y-%m-%d}, has no days that can be compared "
+            "with this log; if that was another log, choose another --out."
+        ]
     then, now = (both.loc[both["unique_id"] == MEAN, name] for name in ("y_x", "y_y"))
     if (then - now).abs().sum() > _ANOTHER_LOG * max(then.sum(), now.sum()):
         raise InputError(
             f"{str(out_dir)!r} holds the report of another log, to {known[-1].log_end:%Y-%m-%d}: on the days that both "
             f"hold, {then.mean():,.0f} GPUs were held there and {now.mean():,.0f} here; choose another --out."
         )
+    return []
 
 
 def keep_history(out_dir: Path, folder: Path, log_end: pd.Timestamp) -> list[str]:
@@ -242,7 +249,7 @@ def compare_requirements(earlier: EarlierReport, numbers: dict[str, Any], requir
     """
     reports = [{name: each.get(name) for name in _REQUIREMENT} for each in (earlier.numbers, numbers)]
     table = pd.DataFrame(reports).astype({"basis": STRING})
-    table = table.assign(**{name: pd.to_datetime(table[name], utc=True) for name in _TIMES})
+    table = table.assign(**{name: pd.to_datetime(table[name], utc=True, format="ISO8601") for name in _TIMES})
     plans = (earlier.table("plan"), requirement.to_frame())
     then, now = (_by_bin(plan, each["basis"]) for plan, each in zip(plans, (earlier.numbers, numbers), strict=True))
     both = then.index.intersection(now.index)

@@ -142,6 +142,13 @@ def test_a_report_of_another_log_is_refused_and_the_old_one_stays(log, monthly):
     assert numbers(monthly[MONTHS[1]]) == before
 
 
+def test_a_report_of_a_log_without_common_days_is_named(log, monthly, tmp_path):
+    shutil.copytree(monthly[MONTHS[1]], tmp_path / "r")
+    later = log.assign(**{name: log[name] + pd.Timedelta("1096D") for name in ("submit", "start", "end")})
+    with pytest.warns(UserWarning, match=r"of a log to 2026-04-10, has no days that can be compared .* another --out"):
+        build_report(later, tmp_path / "r", **OPTIONS)
+
+
 def test_other_bins_cannot_be_scored(log, monthly):
     earlier = read_earlier(monthly["2026-04-10"])
     study = Study(log, until="2026-05-08", tz="Asia/Shanghai", **OPTIONS)
