@@ -46,7 +46,7 @@ docs: ## the documentation: out/docs/index.html
 	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --builder html docs out/docs && echo out/docs/index.html
 
 lab: setup ## JupyterLab on the notebooks
-	@$(BIN)/jupyter lab notebooks
+	@$(ONE_THREAD) $(BIN)/jupyter lab notebooks
 
 check: setup lint types test-all notebooks ## everything that CI runs on this environment
 

@@ -31,7 +31,8 @@ def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
     """A row a panel, use and kind of clusters; ``--origins`` is the number of them."""
     most = _ORIGINS if origins is None or origins.count is None else origins.count
     panels = {name: means._held(read(data)) for name, read in USER_LOGS.items()} | {"CDNOW": load.cdnow_daily(data)}
-    return pd.concat({name: _scores(means._largest(panel), most) for name, panel in panels.items()})
+    scores = {name: _scores(means._largest(panel), most) for name, panel in panels.items()}
+    return pd.concat(scores, names=["log", "use"])
 
 
 def _scores(panel: Panel, most: int) -> pd.DataFrame:

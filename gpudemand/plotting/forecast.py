@@ -144,7 +144,8 @@ class ForecastDisplay(base.Display):
             (self.actual_line_, "actual"),
             (self.baseline_line_, "".join(others[:1])),
         ]
-        self._annotate(f"Forecast: {self.label}", entries)
+        shown = "Forecast" if self.actual is None else "Forecast and actual values"
+        self._annotate(f"{shown}: {self.label}", entries)
 
 
 def history_before(usage: pd.DataFrame, unique_id: str, frame: pd.DataFrame) -> pd.DataFrame:
