@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,17 +22,20 @@ DOUBTS, COMPLETE_FROM, COMPLETE_UNTIL = "doubts", "complete_from", "complete_unt
 _DAY_S = 86_400.0
 #: Fewer jobs tell nothing of the others, nor how large they are.
 _MIN_JOBS = 20
-#: Jobs that should be in a log before its first end, and after its end, of which none is; by chance this is so in one
-#: of 150 (e^-5) and, where what is held fades at the same time, of 7.
-_SHOULD_BE = (5.0, 2.0)
+#: `python -m benchmarks.truncated_logs` shows what these find. Missing jobs, of which by chance none is in the log; and
+#: shares that they explain of how what was held fades before its end: more nearly all than nothing, and not less than
+#: demand did itself.
+EVIDENCE, FADE = 5.0, (0.5, 1.25)
+#: Less does not change a day's mean.
+_MISSING_S = 0.5 * _DAY_S
 #: How sure it must be that jobs without GPUs are no chance.
 _CHANCE = 1e-6
-#: GPU time that may be missing from the last day that is kept.
+#: GPU time that may be missing at the end of what is kept.
 _MAY_MISS = 0.01
 #: Of jobs that began so early, or late, that hardly any is in the log, no number of all of them can be told.
 _LEAST_SHARE = 0.1
-#: Of what was held before, at most so much is in the last quarters of the time in which jobs go missing.
-_FADED = (0.78, 0.5)
+#: More jobs that end in the last second were running, and ended by those who wrote the log.
+_AT_ONCE = 2
 _SUSPENDED = 0.01
 
 
@@ -50,9 +52,9 @@ def plausible(jobs: pd.DataFrame, read: Iterable[str] = ()) -> pd.DataFrame:
     said, attrs = list(read), dict(jobs.attrs)
     jobs, runaways = _without_runaways(jobs, jobs[["submit", "start", "end"]].max().max())
     said += runaways
-    held = _held(jobs)
+    held = held_by(jobs)
     begin, why_from = _complete_from(jobs, held)
-    until, why_until = _complete_until(jobs, held)
+    until, why_until = _complete_until(held)
     said += [*why_from, *why_until, *_suspended(jobs)]
     for name, time in ((COMPLETE_FROM, begin), (COMPLETE_UNTIL, until)):
         if time is not None:
@@ -136,7 +138,7 @@ def _job(jobs: pd.DataFrame, rows: BoolArray) -> str:
     return f"row {position + 1}" if pd.isna(name) else f"job {shorten(name)}"
 
 
-def _held(jobs: pd.DataFrame) -> pd.DataFrame:
+def held_by(jobs: pd.DataFrame) -> pd.DataFrame:
     """Begin and end in seconds (NaN while it runs), GPUs and user of jobs that held GPUs."""
     begin = begin_times(jobs)
     ran = (jobs["gpus"] > 0) & ((jobs["end"] > begin) | _running(jobs)) & begin.notna()
@@ -145,42 +147,82 @@ def _held(jobs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({**seconds, "gpus": part["gpus"], "user": part["user"].fillna("")})
 
 
-def _expected(ages: FloatArray, lengths: FloatArray, *, gone: bool) -> FloatArray:
-    """For each job in the log, how many of the same age should be in it that are not.
+class Edge(NamedTuple):
+    """What tells whether jobs are missing at an edge of a log.
 
-    `ages`: shape (n_jobs,); how long before the edge of the log they began. `lengths`: run times of jobs away from the
-    edges. `gone`: whether those are missing that had ended by then, rather than those that still ran.
+    `evidence`: minus the logarithm of the chance that none is. `length_s`: how far from the edge hardly any is.
+    `remaining_s`: mean remaining run time of what is held at once, so that so much of it is missing. `fade`: share of
+    the fading before the end that these jobs explain. `stops`: whether jobs ceased to begin, or ended all at once,
+    before the end.
     """
-    ended = np.searchsorted(np.sort(lengths), ages, side="right") / len(lengths)
-    missing, seen = (ended, 1 - ended) if gone else (1 - ended, ended)
-    return np.where(seen >= _LEAST_SHARE, missing / np.maximum(seen, _LEAST_SHARE), 0.0)
+
+    evidence: float
+    length_s: float
+    remaining_s: float = 0.0
+    fade: float = 0.0
+    stops: bool = False
 
 
-def _thinned(held: pd.DataFrame, name: str, span: float) -> pd.DataFrame:
-    """One job a user and part of a span: many of one user at once are no independent observations."""
-    part = (held[name] // (span / 20)).astype("int64")
-    return held[~pd.DataFrame({"user": held["user"], "part": part}).duplicated()]
+def end_of_log(held: pd.DataFrame) -> Edge | None:
+    """What tells whether a log holds ended jobs only; None where too few are far from its end.
+
+    Of jobs that began at an age before the end, those are in such a log that were shorter; and of what was held then,
+    what remained for less, a share that run times far from the end give.
+    """
+    last, run = held["end"].max(), (held["end"] - held["begin"]).to_numpy(dtype=float)
+    begin, gpus = held["begin"].to_numpy(dtype=float), held["gpus"].to_numpy(dtype=float)
+    longest = min(run.max(), (last - begin.min()) / 2)
+    inner = begin <= last - longest
+    if inner.sum() < _MIN_JOBS or inner.all():
+        return None
+    order = np.argsort(run[inner])
+    known, weight = run[inner][order], gpus[inner][order]
+    share = np.searchsorted(known, last - begin[~inner], side="right") / len(known)
+    # The number that should be missing.
+    evidence = (1 / share[share >= _LEAST_SHARE] - 1).sum()
+    quiet, times = last - begin.max(), np.sort(begin[inner])
+    unseen = np.maximum(quiet - known, 0).sum() / max(np.ptp(times), 1.0)
+    stops = (unseen > EVIDENCE and quiet > np.diff(times).max()) or (held["end"] == last).sum() > _AT_ONCE
+    ages = np.append(0.0, np.geomspace(1.0, longest, 500))
+    length = float(np.interp(1 - _MAY_MISS, _seen(known, weight, ages), ages))
+    # Jobs rather than GPUs, of which a few large ones decide; in each of ten periods, as many that run would end.
+    running, seen = held.assign(gpus=1.0), _seen(known, np.ones(len(known)), ages)
+    edges = last - np.interp(np.linspace(0, 0.95, 11), seen, ages)
+    lacks = 1 - np.linspace(0, 0.95, 21)[1::2]
+    before = _mean_held(running, max(last - 2 * length, begin.min()), last - length)
+    lost = 1 - np.array([_mean_held(running, early, late) for late, early in pairwise(edges)]) / (before or np.nan)
+    fade = float(lacks @ lost / (lacks @ lacks))
+    return Edge(evidence, length, (weight @ known**2) / (weight @ known) / 2, fade, bool(stops))
 
 
-def _complete_until(jobs: pd.DataFrame, held: pd.DataFrame) -> tuple[pd.Timestamp | None, list[str]]:
+def _seen(run: FloatArray, weight: FloatArray, ages: FloatArray) -> FloatArray:
+    """Share of what was held at some time that ended within each age, of jobs sorted by run time."""
+    place = np.searchsorted(run, ages)
+    time, number = (np.append(np.cumsum(each[::-1])[::-1], 0.0)[place] for each in (weight * run, weight))
+    share: FloatArray = 1 - (time - ages * number) / (weight @ run)
+    return share
+
+
+def begin_of_log(held: pd.DataFrame) -> Edge | None:
+    """What tells whether a log holds, of the time before its first end, only those jobs that still ran then."""
+    first = held["end"].min()
+    early, ended = held["begin"] < first, held["end"].notna()
+    run = np.sort((held["end"] - held["begin"])[~early & ended].to_numpy(dtype=float))
+    if len(run) < _MIN_JOBS or not early.any():
+        return None
+    ages = (first - held["begin"][early]).to_numpy(dtype=float)
+    longer = len(run) - np.searchsorted(run, ages, side="left")
+    return Edge(-np.log(np.maximum(longer, 1) / len(run)).sum(), ages.max())
+
+
+def _complete_until(held: pd.DataFrame) -> tuple[pd.Timestamp | None, list[str]]:
     """Time until which a log of ended jobs is complete: later, the jobs are missing that had not ended."""
-    if jobs["end"].isna().any() or len(held) < 2 * _MIN_JOBS:
+    if held["end"].isna().any() or len(held) < 2 * _MIN_JOBS:
         return None, []
-    last, lengths = held["end"].max(), held["end"] - held["begin"]
-    inner = held["begin"] <= last - lengths.max()
-    if inner.sum() < _MIN_JOBS:
+    edge = end_of_log(held)
+    if edge is None or edge.remaining_s < _MISSING_S or not ends_only(edge):
         return None, []
-    late = _thinned(held[~inner], "begin", lengths.max())
-    known = _thinned(held[inner], "begin", lengths.max())
-    ages = (last - late["begin"]).to_numpy(dtype=float)
-    should = _expected(ages, (known["end"] - known["begin"]).to_numpy(dtype=float), gone=False).sum()
-    if should < _SHOULD_BE[1]:
-        return None, []
-    lag = _lag(lengths[inner].to_numpy(dtype=float), held["gpus"][inner].to_numpy(dtype=float))
-    # Where none begins for long, the log is one of all jobs that were submitted until some time.
-    if lag < _DAY_S or last - held["begin"].max() > lag / 2 or not _fades(held, last, lag):
-        return None, []
-    until = pd.Timestamp(last - lag, unit="s", tz="UTC").round("s")
+    until = pd.Timestamp(held["end"].max() - edge.length_s, unit="s", tz="UTC").round("s")
     return until, [
         "no job of this log runs at its end, though jobs began until then: it holds ended jobs only, and those that "
         f"still ran are missing. It counts until {until:%Y-%m-%d %H:%M} UTC, before which hardly any is; for the rest, "
@@ -188,16 +230,10 @@ def _complete_until(jobs: pd.DataFrame, held: pd.DataFrame) -> tuple[pd.Timestam
     ]
 
 
-def _lag(lengths: FloatArray, gpus: FloatArray) -> float:
-    """How long before the end of a log of ended jobs nearly all GPU time is in it, from jobs away from its end."""
-    lags, may_miss = np.quantile(lengths, np.linspace(0, 1, 201)), _MAY_MISS * float((gpus * lengths).sum())
-    return float(lags[bisect_left(lags, -may_miss, key=lambda lag: -(gpus * np.maximum(lengths - lag, 0.0)).sum())])
-
-
-def _fades(held: pd.DataFrame, last: float, lag: float) -> bool:
-    """Whether little is held at the end of a log, and ever less, as where what still ran is missing."""
-    before, *rest = (_mean_held(held, *span) for span in pairwise(last - lag * np.array([2, 1, 0.5, 0.25, 0])))
-    return rest[1] < _FADED[0] * before and rest[2] < _FADED[1] * before and rest[0] > rest[1] > rest[2]
+def ends_only(edge: Edge) -> bool:
+    """Whether jobs are missing at the end of a log."""
+    least, most = FADE
+    return edge.evidence > EVIDENCE and least < edge.fade < most and not edge.stops
 
 
 def _mean_held(held: pd.DataFrame, begin: float, end: float) -> float:
@@ -211,21 +247,10 @@ def _complete_from(jobs: pd.DataFrame, held: pd.DataFrame) -> tuple[pd.Timestamp
     # Traces that are published begin where they were cut.
     if begin is not None or jobs.attrs.get("kind") != "measured":
         return begin, said
-    ends = held["end"].dropna()
-    if len(ends) < 2 * _MIN_JOBS:
+    edge = begin_of_log(held)
+    if edge is None or edge.length_s < _DAY_S or edge.evidence < EVIDENCE:
         return None, said
-    first = ends.min()
-    before, after = held[held["begin"] < first], held[(held["begin"] >= first) & held["end"].notna()]
-    if len(after) < _MIN_JOBS:
-        return None, said
-    lengths = (after["end"] - after["begin"]).to_numpy(dtype=float)
-    span = float(first - before["begin"].min()) if len(before) else 0.0
-    if span < _DAY_S:
-        return None, said
-    before = _thinned(before, "begin", span)
-    ages = (first - before["begin"]).to_numpy(dtype=float)
-    if _expected(ages, lengths, gone=True).sum() < _SHOULD_BE[0]:
-        return None, said
+    first = held["end"].min()
     begin = pd.Timestamp(first, unit="s", tz="UTC")
     begin = max(begin.floor("D"), begin_times(jobs).min())
     return begin, [
