@@ -243,17 +243,16 @@ def drift() -> pd.Series:
     Means over logs with jobs, with margins that do not know the log.
     """
     powers, bundled = (0.0, 1.0, 1.5, 1.75, 2.0, 2.5), need_module._DRIFT
-    loss: dict[float, float] = {}
+    found: dict[float, float] = {}
     try:
         for need_module._DRIFT in powers:
-            plans = pd.concat([unseen_plans("jobs", lead, (SHARE,)) for lead in (56, 70, 90, 105)])
-            short = plans["need"] - plans[SHARE]
-            each = np.where(short > 0, SHARE * short, (SHARE - 1) * short) / plans["need"]
+            plans = pd.concat([unseen_plans("jobs", lead, (SHARE,)) for lead in (56, 70, 90, 105)], ignore_index=True)
+            each = pd.Series(loss(plans[SHARE].to_numpy(), plans["need"].to_numpy()), plans.index)
             by_log = each.groupby([plans["log"], plans["lead"]]).mean().groupby(level=0).mean()
-            loss[need_module._DRIFT] = float(by_log.mean())
+            found[need_module._DRIFT] = float(by_log.mean())
     finally:
         need_module._DRIFT = bundled
-    return pd.Series(loss)
+    return pd.Series(found)
 
 
 def need_at(rows: pd.DataFrame, day: int) -> NeedForecast:
@@ -348,6 +347,57 @@ def backtest(jobs: pd.DataFrame, days: int, others: Margins, first_days: int = 2
     return pd.DataFrame(rows, columns=["rule", "origin", "plan", "need", "lo", "hi"])
 
 
+def loss(plans: FloatArray, need: FloatArray) -> FloatArray:
+    """Pinball loss over the need."""
+    short = need - plans
+    return np.asarray(np.where(short > 0, SHARE * short, (SHARE - 1) * short) / need)
+
+
+def by_past_loss(kind: str = "jobs") -> pd.DataFrame:
+    """Pinball losses of the plan, of rules, and of what their own past losses choose or blend, by lead.
+
+    ``chosen``: the one with the smallest mean loss at the origins of the log whose outcome is known; ``blended``: their
+    mean, weighted by the inverse of that loss. Without such an origin both are the plan. Means over logs, with margins
+    that do not know the log.
+    """
+    table, rows = bundled_windows(), []
+    for lead in LEADS:
+        for name, windows_of in table[table["kind"] == kind].groupby("log", sort=False):
+            need = windows_of["need"].to_numpy(dtype=float)
+            losses: list[tuple[int, FloatArray]] = []
+            with margins_of(kind, margins(kind, str(name))):
+                for day in range((len(need) - 1 - lead - 28) % 7, len(need) - lead - 28, 7):
+                    plans = np.array(list(_rules(need_at(windows_of, day), lead).values()))
+                    known = [each for then, each in losses if then + lead + 28 <= day]
+                    weights = np.array([1.0, *np.zeros(len(plans) - 1)])
+                    if known:
+                        weights = 1 / np.maximum(np.mean(known, axis=0), 1e-4)
+                    coming, best = need[day + lead + 28], plans[weights.argmax()]
+                    losses.append((day, loss(plans, coming)))
+                    blended = plans @ weights / weights.sum()
+                    rows.append((lead, name, *loss(np.array([*plans, best, blended]), coming)))
+    names = [*_rules(NeedForecast(1.0, 0.0, np.ones(1)), 28), "chosen", "blended"]
+    return pd.DataFrame(rows, columns=["lead", "log", *names]).groupby(["lead", "log"]).mean().groupby("lead").mean()
+
+
+def continued_growth(lead: int = 28) -> pd.DataFrame:
+    """Absolute errors of the logarithm of the median need some days beyond the lead, with and without growth.
+
+    Means over logs with jobs, with margins that do not know the log.
+    """
+    table, rows = bundled_windows(), []
+    for name, windows_of in table[table["kind"] == "jobs"].groupby("log", sort=False):
+        need = windows_of["need"].to_numpy(dtype=float)
+        with margins_of("jobs", margins("jobs", str(name))):
+            for beyond in (28, 56, 84):
+                for day in range(len(need) - 1 - lead - 28 - beyond, -1, -7):
+                    then = need_at(windows_of, day)
+                    error = float(np.log(need[day + lead + 28 + beyond] / then.quantile(0.5, lead)))
+                    rows.append((beyond, name, abs(error), abs(error - np.log(then.growth(beyond)))))
+    found = pd.DataFrame(rows, columns=["beyond", "log", "level", "growth"])
+    return found.groupby(["beyond", "log"]).mean().groupby("beyond").mean()
+
+
 @contextmanager
 def margins_of(kind: str, others: Margins) -> Iterator[None]:
     """Other margins than the bundled ones."""
@@ -369,7 +419,7 @@ def score(plans: pd.DataFrame) -> pd.Series:
             "sufficient": (short <= 0).mean(),
             "plan / need": (plan / need).mean(),
             "spare": (np.maximum(-short, 0) / plan).mean(),
-            "pinball": (np.where(short > 0, SHARE * short, (SHARE - 1) * short) / need).mean(),
+            "pinball": loss(plan, need).mean(),
             "90 % band covers": plans["need"].between(plans["lo"], plans["hi"]).mean(),
         }
     )
@@ -488,6 +538,8 @@ def main() -> None:
         print(f"Orders of 25 logs where nobody waits\n{needless_orders().to_string()}")
     if args.promises or args.data is not None:
         print(f"Share of windows that need more, promised and what came\n{promises().round(3).to_string(index=False)}")
+        print(f"Pinball loss of plans, and chosen by own past loss\n{by_past_loss().round(4).to_string()}")
+        print(f"Error of the median beyond the lead\n{continued_growth().round(4).to_string()}")
     if args.margins:
         for kind in FIT_LEADS:
             print(kind, *(f"{share:g}: {found}" for share, found in margins(kind).items()), sep="\n  ")

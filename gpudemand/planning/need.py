@@ -321,7 +321,7 @@ class NeedForecast:
         """Median of the logarithm of the margin, and its standard deviations below and above."""
         low, middle, high = (margin(self.burst) for margin in _MARGINS[self.kind].values())
         own, ratio = self.own_ratios(days), _CREDIBILITY[self.kind]
-        n, share = _side_by_side(own.size), self._credibility(own.size, days)
+        n, share = _side_by_side(own.size), self.own_weight(days)
         variance = float(own.var()) * n / max(n - 1, 0.25) if own.size else 0.0  # around the mean of these
         mean = float(own.mean()) if own.size else 0.0
         # Spread of others is that within logs and that between their means, of which own ratios leave a part.
@@ -329,6 +329,10 @@ class NeedForecast:
         within = [(1 - share) * (each / _Z95) ** 2 * ratio / (1 + ratio) for each in (middle - low, high - middle)]
         below, above = (float(np.sqrt((each + share * variance) * between)) for each in within)
         return (1 - share) * middle + share * mean, below, above
+
+    def own_weight(self, days: float) -> float:
+        """Weight of the past windows of this log, some days apart, against those of others."""
+        return self._credibility(self.own_ratios(days).size, days)
 
     def _credibility(self, n_ratios: int, days: float = 28) -> float:
         """Weight of some weekly ratios of this log, some days apart, against those of others."""

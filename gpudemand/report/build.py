@@ -191,6 +191,7 @@ def report_tables(study: Study) -> dict[str, pd.DataFrame]:
         "plan": requirement.to_frame(),
         "plan_summary": requirement.summary,
         "periods": study.periods,
+        "requirement_steps": study.requirement_steps,
         "order_backtest": study.order_backtest,
         "headline": pd.DataFrame([study.headline]),
         "risk": risk_table(requirement),

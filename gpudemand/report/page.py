@@ -25,6 +25,7 @@ from gpudemand.report.tables import (
     format_table,
     format_time,
     truncate,
+    unbroken,
 )
 from gpudemand.study.gpu_types import ALL, first_shortfall
 from gpudemand.study.scenarios import BASE
@@ -51,7 +52,7 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
         held_beyond(numbers, tables.get("log")),
     ]
     result += [*text.times_without_use(numbers, tables), text.short_horizon(numbers)]
-    earlier = text.earlier_plans(tables.get("order_backtest", pd.DataFrame()), numbers["service_level"])
+    earlier = text.earlier_plans(tables.get("order_backtest"), numbers["service_level"])
     result += [earlier, text.waits_beside_idle(numbers)]
     if "gpu_type_plans" in tables:
         result.append(gpu_types_sentence(tables["gpu_type_plans"], numbers, tables.get("gpu_types")))
@@ -185,7 +186,8 @@ def gpu_types_sentence(table: pd.DataFrame, numbers: dict[str, Any], types: pd.D
     jobs = {} if types is None or "jobs" not in types else types.set_index("gpu_type")["jobs"].to_dict()
     by_type = ", ".join(_required(str(row[1]), row, jobs.get(row[1])) for row in rows.itertuples())
     said = (
-        f"GPUs required by {noun}, each a pool of its own, at the {format_level(numbers['service_level'])} "
+        f"{format_number_of('GPU', numbers['required'])} are required as one pool, in which a job may run on any GPU. "
+        f"By {noun}, each a pool of its own, at the {format_level(numbers['service_level'])} "
         f"service level: {by_type}; {format_count(rows['required'].sum())} in total"
     )
     first = first_shortfall(table)
@@ -220,7 +222,7 @@ _SOME = {
 _SHOWN = (
     "rejected gaps usage_shares concentration gpu_types slices waits models events run_time_ratios plan_summary risk "
     "purchase_mix orders programmes order_range "
-    "periods targets order_backtest drivers since_requirement since_scores since_drivers scenarios"
+    "requirement_steps periods targets order_backtest drivers since_requirement since_scores since_drivers scenarios"
 )
 
 
@@ -258,6 +260,7 @@ def render(
         demand="wanted" if study.source.demand == "wanted" else "held",
         bin=bin_name(settings.freq),
         files=sorted(tables),
+        **tables["requirement_steps"].attrs,
         **_texts(study, tables, earlier),
     )
 
@@ -299,6 +302,7 @@ def _load_template() -> Template:
         "date": format_date,
         "share": format_share,
         "level": format_level,
+        "unbroken": unbroken,
     }
     environment.filters.update(filters, days=format_days, shorten=truncate)
     return environment.get_template("page.html.jinja")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -49,6 +50,31 @@ def format_share(share: float, digits: int = 0) -> str:
     ('8.2%', 'unknown')
     """
     return "unknown" if pd.isna(share) else f"{share:.{digits}%}"
+
+
+def format_risk(risk: float) -> str:
+    """Format a probability, of which less than a hundredth is not known.
+
+    >>> format_risk(0.0004), format_risk(0.034)
+    ('below 1%', '3%')
+    """
+    return "below 1%" if risk < 0.01 else format_share(risk)
+
+
+def unbroken(text: str) -> str:
+    """Join numbers and what they count, and the parts of dates, by spaces at which no line is broken.
+
+    >>> unbroken("within 1 h from 1 Aug 2026 on").replace("\N{NO-BREAK SPACE}", "_")
+    'within 1_h from 1_Aug_2026 on'
+    """
+    return _COUNTED.sub("\N{NO-BREAK SPACE}", text)
+
+
+#: A space before a unit, a noun or a month after a number, and before the year after a month.
+_COUNTED = re.compile(
+    r"(?<=\d) (?=(?:GPUs?|h|min|s|days?|weeks?|jobs?|(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec))\b)"
+    r"|(?<=\d (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)) (?=\d{4})"
+)
 
 
 def format_level(share: float) -> str:
@@ -127,7 +153,6 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     **_as_named(truncate, "programme"),
     **_as_named(format_count, "runs"),
     **_as_named(_percent, "utilization", "cumulative_share", "completed", "target_utilization"),
-    **_as_named(_percent, "peak_utilization"),
     **_as_named(format_time, "begin", "end", "first_crossing", "order_by"),
     **_as_named(format_date, "last_use", "in_service", "first_ahead", "origin"),
     **_as_named(_signed_percent, "bias", "change"),
@@ -149,7 +174,9 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "median_wait_h": ("median wait", _hours),
     "mean_wait_h": ("mean wait", _hours),
     "order": ("GPUs ordered", format_count),
-    "risk": ("risk", _percent),
+    "risk": ("risk", format_risk),
+    "step": ("", _long_text),
+    "peak_utilization": ("largest need over installed", _percent),
     "wait": ("start within", truncate),
     "required_80": ("80% of the jobs", format_count),
     "required_90": ("90%", format_count),
@@ -172,7 +199,7 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "rmsse": ("RMSSE", _two_decimals),
     "coverage_80": ("80% coverage", _percent),
     "coverage_95": ("95% coverage", _percent),
-    "share_over": ("share of time over", _percent),
+    "share_over": ("time with too few", _percent),
     "active_share": ("active days", _percent),
     "span_share": ("active span", _percent),
     "weekday_excess": ("weekdays only", _percent),
@@ -251,7 +278,8 @@ def format_table(
     >>> format_table("usage_shares", pd.DataFrame({"user": ["ada"], "gpu_hours": [12345.6]})).rows
     [['ada', '12,346']]
     """
-    shown = [column for column in (columns or frame.columns) if column in _COLUMNS]
+    empty = frame.columns[frame.isna().all()] if name == "orders" else ()  # without prices, or a target for waits
+    shown = [column for column in (columns or frame.columns) if column in _COLUMNS and column not in empty]
     headings, formats = [_COLUMNS[column][0] for column in shown], [_COLUMNS[column][1] for column in shown]
     rows = [
         [MISSING if pd.isna(value) else form(value) for value, form in zip(row, formats, strict=True)]

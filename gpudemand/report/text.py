@@ -10,7 +10,15 @@ import pandas as pd
 from gpudemand._validation import Skipped
 from gpudemand.forecast.events import DOWN, find_outages
 from gpudemand.report.history import EarlierReport, past_score
-from gpudemand.report.tables import format_date, format_days, format_level, format_share, format_time, truncate
+from gpudemand.report.tables import (
+    format_date,
+    format_days,
+    format_level,
+    format_risk,
+    format_share,
+    format_time,
+    truncate,
+)
 from gpudemand.study.scenarios import Scenarios
 from gpudemand.study.selection import BacktestWindows
 from gpudemand.study.settings import LeadTime, Prices
@@ -126,15 +134,6 @@ def _crossing(numbers: dict[str, Any]) -> str:
         later = format_date(pd.Timestamp(order) + parse_duration(lead_time(numbers)))
         return f"From {later} on more are required. {said} Until then {what} suffice (risk {chance})."
     return f"{said} Without an order, {goal} then with probability {chance}."
-
-
-def format_risk(risk: float) -> str:
-    """Format a probability, of which less than a hundredth is not known.
-
-    >>> format_risk(0.0004), format_risk(0.034)
-    ('below 1%', '3%')
-    """
-    return "below 1%" if risk < 0.01 else format_share(risk)
 
 
 def lead_time(numbers: dict[str, Any]) -> str:
@@ -261,21 +260,43 @@ def basis(numbers: dict[str, Any]) -> str:
     return (
         f"The requirement is what suffices with probability {level} for {binding_basis(numbers)}, in the four weeks "
         f"from {format_date(numbers['order_arrives'])} on: what the last eight weeks needed{how}, and how such needs "
-        f"have changed within as long, in this log and in others. They are expected between {low} and {high} (90%); a "
+        f"have changed within as long, in this log and in others. Needed then are between {low} and {high} (90%); a "
         f"rule of one line, 1.15 times the need of the last eight weeks, says {format_count(numbers['rule'])}. "
         f"GPUs installed: {_INSTALLED[numbers['installed_from']]}."
     )
 
 
-def earlier_plans(table: pd.DataFrame, service_level: float) -> str:
-    """How plans at earlier times would have done, beside the rule of one line; empty without any.
+def how_required(numbers: dict[str, Any], own_windows: int, own_weight: float) -> str:
+    """How the GPUs required follow from what the log needed.
+
+    `own_windows`, `own_weight`: see `gpudemand.study.waits.requirement_steps`.
+    """
+    what = "the most GPUs that were held at once"
+    if numbers["basis"] == "wait":
+        what = f"the fewest GPUs with which, in a simulated queue of its jobs, {target(numbers)}"
+    days = format_days(numbers["lead_time"])
+    known = "as needs changed within as long in public logs"
+    if own_windows:
+        known += (
+            f" and in {format_number_of('past window', own_windows)} of this one (weight {format_share(own_weight)})"
+        )
+    return (
+        f"The need of four weeks is {what}. The need of the four weeks that begin {days} after the log is the present "
+        f"one, changed {known}; the last row is what is required."
+    )
+
+
+def earlier_plans(table: pd.DataFrame | None, service_level: float) -> str:
+    """How plans at earlier times would have done, beside the rule of one line.
 
     >>> table = pd.DataFrame({"plan": [120.0, 110.0], "need": [100.0, 115.0], "rule": [115.0, 115.0]})
     >>> earlier_plans(table, 0.95).split(";")[0]
     'Of 2 plans at earlier times with this lead, 1 would have sufficed (95% were promised), with 1.08 times the ...'
     """
-    if table.empty:
+    if table is None:
         return ""
+    if table.empty:
+        return "The log is too short to test what would have been planned at earlier times with this lead."
     parts = [
         (int((table[name] >= table["need"]).sum()), f"{(table[name] / table['need']).mean():.2f}")
         for name in ("plan", "rule")
@@ -285,8 +306,10 @@ def earlier_plans(table: pd.DataFrame, service_level: float) -> str:
         f"sufficed ({format_level(service_level)} were promised), with {parts[0][1]} times the GPUs needed; 1.15 times "
         f"the need of the last eight weeks, {parts[1][0]}, with {parts[1][1]} times."
     )
+    short = table[table["plan"] < table["need"]]
     if parts[0][0] >= len(table) / 2:
-        return said
+        least = format_share((1 - short["plan"] / short["need"]).max()) if len(short) else ""
+        return f"{said} Those that were too small were so by at most {least}." if least else said
     growth = (1.15 * table["need"] / table["rule"]).median() - 1
     return (
         f"{said} They fell short as the need grew by {format_share(growth)} within that time, which they knew less of "
@@ -377,7 +400,7 @@ def caveats(
         _KINDS.get(numbers["data_kind"], "The kind of the data is not stated."),
         _backtest(numbers, windows),
         _undercoverage(numbers),
-        earlier_plans(tables.get("order_backtest", pd.DataFrame()), numbers["service_level"]),
+        earlier_plans(tables.get("order_backtest"), numbers["service_level"]),
         model_accuracy(numbers),
         accuracy_warning(numbers),
         _rejected(log),

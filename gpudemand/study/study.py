@@ -56,6 +56,7 @@ from gpudemand.study.waits import (
     programme_table,
     range_by_source,
     requirement_by_period,
+    requirement_steps,
 )
 
 #: Name of the columns of `Study.forecast`.
@@ -447,6 +448,11 @@ class Study:
     def order_range(self) -> pd.DataFrame:
         """Range of the GPUs needed if costs, demand or bursts were known, and their shares; see `range_by_source`."""
         return range_by_source(self.need)
+
+    @result
+    def requirement_steps(self) -> pd.DataFrame:
+        """From what the last weeks needed to the GPUs required: ``step``, ``gpus``."""
+        return requirement_steps(self.need, self.settings.service_level)
 
     @result
     def order_backtest(self) -> pd.DataFrame:

@@ -338,6 +338,27 @@ def requirement_by_period(need: Need, installed: FloatArray, begins: pd.Series, 
     return pd.DataFrame(rows)
 
 
+def requirement_steps(need: Need, service_level: float) -> pd.DataFrame:
+    """From what the log needed to the GPUs required for the four weeks after the arrival of an order.
+
+    Returns ``step`` and ``gpus``; ``attrs``: ``own_windows``, past windows of the log that tell how needs change at
+    this lead, and ``own_weight``, theirs against that of other logs.
+    """
+    log, begin, days = need.forecast, need.log_end + need.lead_time, need.lead_time / pd.Timedelta("1D")
+    steps = {"needed in the last four weeks": log.weekly[0]}
+    if len(log.weekly) > 4:
+        steps["needed in the four weeks before"] = log.weekly[4]
+    steps["present need: the larger of both, averaged over ends a day apart"] = log.base
+    if need.programmes:
+        steps["programmes add (median)"] = need._extra(begin)[1]
+    for share in (0.05, 0.5, service_level):
+        steps[f"suffice with probability {100 * share:.4g}%"] = need.at(begin, share)
+    own = log.own_ratios(days).size
+    table = pd.DataFrame({"step": list(steps), "gpus": np.ceil(list(steps.values()))})
+    table.attrs = {"own_windows": own, "own_weight": log.own_weight(days)}
+    return table.astype({"step": STRING})
+
+
 def programme_table(need: Need, service_level: float) -> pd.DataFrame:
     """What each programme takes, and its part of the GPUs required.
 

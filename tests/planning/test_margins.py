@@ -34,6 +34,17 @@ def test_logs_drift_apart_as_serves_plans_far_ahead():
     assert loss[0.0] > 1.02 * loss.min()
 
 
+def test_neither_choice_nor_blending_by_past_loss_beats_the_plan():
+    """As docs/explanation/waits.md says."""
+    losses = orders.by_past_loss()
+    assert (losses["plan"] <= losses.drop(columns="plan").min(axis=1)).all()
+
+
+def test_growth_beyond_the_lead_lowers_the_error():
+    errors = orders.continued_growth()
+    assert (errors["growth"] < errors["level"]).all()
+
+
 def test_the_spread_grows_with_time_less_where_own_windows_tell_of_it():
     known, unknown = (NeedForecast(100.0, 0.2, np.full(weeks, 100.0)) for weeks in (52, 5))
     growth = [np.ptp(need.quantiles(np.array([0.05, 0.95]), 90)) for need in (known, unknown)]

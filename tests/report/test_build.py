@@ -44,6 +44,7 @@ TABLES |= {
     "periods",
     "targets",
     "wait_plan",
+    "requirement_steps",
 }
 
 
@@ -115,6 +116,31 @@ def test_links_resolve_to_files(built, page):
             assert address[1:] in page.ids, address
         else:
             assert (built / address).is_file(), address
+
+
+def test_each_number_of_the_first_screen_links_to_its_reason(built, html):
+    stats = re.findall(r'<dd><a href="#([\w-]+)">([^<]+)</a></dd><dt>([^<]+)</dt><p>([^<]+)</p>', html)
+    assert [name for *_, name, _ in stats] == [
+        "GPUs required",
+        "GPUs held at once",
+        "risk without an order",
+        "order by",
+    ]
+    for anchor, value, _, note in stats:
+        there = re.findall(r">([^<>]+)<", html[html.index(f'id="{anchor}"') :])[:200]
+        numbers = re.findall(r"between ([\d,]+) and ([\d,]+)", note)
+        assert {value, *(numbers[0] if numbers else ())} - {"none", "now"} <= {*map(str.strip, there)}, anchor
+    steps = pd.read_parquet(built / "tables" / "requirement_steps.parquet").set_index("step")["gpus"]
+    numbers = json.loads((built / "headline.json").read_text(encoding="utf-8"))
+    assert steps["suffice with probability 95%"] == numbers["required"]
+    assert steps["suffice with probability 5%"] == numbers["required_lo"]
+    assert steps["needed in the last four weeks"] > 0
+
+
+def test_no_line_of_the_headline_ends_between_a_number_and_what_it_counts(html):
+    head = re.search(r"<h1>(.*?)</h1>", html)[1]
+    assert not re.search(r"\d (h|GPUs?|min|[A-Z][a-z]{2}|20\d\d)\b", head)
+    assert "\N{NO-BREAK SPACE}GPU" in head
 
 
 def test_user_supplied_text_is_escaped_and_truncated(html, page):

@@ -187,6 +187,21 @@ def test_where_most_earlier_plans_fell_short_the_page_says_why_and_what_to_do():
     assert "fell short" not in sentences.earlier_plans(PLANS, 0.95)
 
 
+def test_earlier_plans_say_by_how_much_they_were_too_small_and_that_none_could_be_tested():
+    said = sentences.earlier_plans(
+        pd.DataFrame({"plan": [900.0, 1000.0], "need": [1000.0, 900.0], "rule": 920.0}), 0.95
+    )
+    assert said.endswith("Those that were too small were so by at most 10%.")
+    assert "too short to test" in sentences.earlier_plans(PLANS.iloc[:0], 0.95)
+
+
+def test_the_reason_of_the_number_names_its_windows_and_their_weight():
+    said = sentences.how_required(NUMBERS, 12, 0.64)
+    assert "12 past windows of this one (weight 64%)" in said
+    assert "in a simulated queue of its jobs, 90% of the jobs start within 1 h" in said
+    assert "past windows" not in sentences.how_required(changed(basis="peak"), 0, 0.0)
+
+
 def test_waits_that_no_gpu_shortens_are_told_apart():
     assert sentences.waits_beside_idle(NUMBERS) == sentences.waits_beside_idle({"waits_beside_idle": 0.004}) == ""
     text = " ".join(summarize(changed(waits_beside_idle=0.4), TABLES | {"waits": WAITS}, "segment"))
