@@ -29,7 +29,14 @@ from tests.report.test_earlier import SCHEMA
 REQUIRED = [f"required_{share}" for share in SHARES]
 pytestmark = pytest.mark.usefixtures("selected_once")
 
-NUMBERS = {"service_level": 0.95, "basis": "wait", "installed": 80.0, "installed_later": 80.0, "to_order": 0}
+NUMBERS = {
+    "service_level": 0.95,
+    "required": 96,
+    "basis": "wait",
+    "installed": 80.0,
+    "installed_later": 80.0,
+    "to_order": 0,
+}
 
 
 @pytest.fixture(scope="module")
