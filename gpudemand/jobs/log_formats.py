@@ -435,12 +435,20 @@ def _from_json(answer: Any, source: str) -> TextTable:
     return TextTable(rows, np.arange(1, len(samples) + 1), source, header=header | {"by": _LABELS[label]})
 
 
+_REQUESTED = (
+    "requests stay listed for pods that wait or are completed, and count as held: multiply them by "
+    'kube_pod_status_phase{phase="Running"} (`gpudemand pull prometheus` does).'
+)
+
+
 def _of_gpus(found: list[dict[str, Any]], source: str, said: list[str]) -> list[dict[str, Any]]:
     """Series that are of GPUs, each once where replicas of an exporter tell the same; what was left out is said."""
     names = {str(series["metric"].get("__name__", "")) for series in found}
     if wrong := sorted(filter(_NO_GPUS.search, names)):
         ask = 'kube_pod_container_resource_requests{resource="nvidia_com_gpu"}'
         raise InputError(f"{source!r} has series of {wrong[0]}, which are no numbers of GPUs; ask for {ask}.")
+    requests = "kube_pod_container_resource_requests" in names and any("pod" in each["metric"] for each in found)
+    said += [_REQUESTED] * requests
     other = {name for series in found if (name := str(series["metric"].get("resource", "gpu"))) if not _is_gpu(name)}
     if other:
         said.append(f"series of the resource {', '.join(sorted(other))} are no GPUs, and did not count.")

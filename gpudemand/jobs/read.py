@@ -18,7 +18,7 @@ from gpudemand.jobs import billing, log_formats, schedulers, slurm, swf
 from gpudemand.jobs.columns import LogColumns
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, TextTable, as_file, check_header, existing_path, read_table
 from gpudemand.jobs.plausibility import doubts, plausible, warn_doubts
-from gpudemand.jobs.schedulers import recognise, scheduled
+from gpudemand.jobs.schedulers import output_of, recognise, scheduled
 from gpudemand.jobs.schema import COLUMNS, KINDS, OTHER_KEYS
 from gpudemand.jobs.table import as_jobs, check_jobs, rejections, saved_attrs, superseded, warn_rejections
 from gpudemand.jobs.times import TimeParser
@@ -70,7 +70,7 @@ FORMATS: dict[str, Format] = {
     ),
     "pbs": Format("PBS and Torque: server_priv/accounting", scheduled, open=schedulers.open_pbs, kind="measured"),
     "sge": Format("Grid Engine (SGE, UGE): accounting", scheduled, open=schedulers.open_sge, kind="measured"),
-    "lsf": Format("LSF: lsb.acct", scheduled, open=schedulers.open_lsf, kind="measured"),
+    "lsf": Format("LSF: lsb.acct, bhist -l", scheduled, open=schedulers.open_lsf, kind="measured"),
     "htcondor": Format(
         "HTCondor: condor_history -json, -long or -af:h", scheduled, open=schedulers.open_htcondor, kind="measured"
     ),
@@ -369,7 +369,7 @@ def _check_shares(gpu_share: Mapping[str, float] | None, name: str, source: str)
 def _looks(path: Path, name: str) -> str:
     """Hint at another format that a file begins like."""
     found = recognise(path)
-    return f" It looks like format={found!r}." if found not in (None, name) else ""
+    return f" It looks like format={found!r}." if found not in (None, name) else output_of(path)
 
 
 def _likely(table: TextTable) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -261,12 +262,7 @@ def _lsf(line: str, doubts: list[str]) -> Record | None:
     after = [i for i in range(place + 4, len(found)) if found[i][1]][0]  # noqa: RUF015 (an IndexError where it is cut)
     task = "".join(token[after + 6 : after + 7])
     # Not the name and the command, in which users write what they like.
-    asked = [text for text, quoted in found[13:14] + found[after:] if quoted]
-    match = next(filter(None, map(_LSF_GPUS.search, reversed(asked))), None)
-    gpus, name = (float(match["count"]), None) if match else _asked_by_other_name(" ".join(asked))
-    each = hosts if match and match["task"] else set(hosts)
-    part = int(match["slice"]) / 7 if match and match["slice"] else 1.0
-    model = re.search(r"gmodel=(\w+)", " ".join(asked))
+    gpus, gpu_type = _lsf_gpus([text for text, quoted in found[13:14] + found[after:] if quoted], hosts)
     return {
         "job_id": token[3] + (f"[{task}]" if task.isdecimal() and task != "0" else ""),
         "user": token[11],
@@ -275,13 +271,76 @@ def _lsf(line: str, doubts: list[str]) -> Record | None:
         "submit": _epoch(token[7]),
         "start": _epoch(token[10]),
         "end": _epoch(token[2]),
-        "gpus": gpus * max(len(each), 1) * min(part, 1.0),
-        "gpu_type": name or (model[1] if model else None),
+        "gpus": gpus,
+        "gpu_type": gpu_type,
         "status": "completed" if status == "64" else "failed",
     }
 
 
-open_pbs, open_sge, open_lsf = _opener(_pbs), _opener(_sge), _opener(_lsf)
+def _lsf_gpus(asked: list[str], hosts: list[str]) -> tuple[float, str | None]:
+    """GPUs of a job and their type, from its requests, of which the last one that names GPUs counts."""
+    match = next(filter(None, map(_LSF_GPUS.search, reversed(asked))), None)
+    gpus, name = (float(match["count"]), None) if match else _asked_by_other_name(" ".join(asked))
+    each = hosts if match and match["task"] else set(hosts)
+    part = int(match["slice"]) / 7 if match and match["slice"] else 1.0
+    model = re.search(r"gmodel=(\w+)", " ".join(asked))
+    return gpus * max(len(each), 1) * min(part, 1.0), name or (model[1] if model else None)
+
+
+_BHIST_EVENT = re.compile(r"(?P<day>\w{3} \w{3} [ \d]\d) (?P<time>[\d:]{8})(?: (?P<year>\d{4}))?: (?P<what>.*)")
+
+
+def _bhist(path: Path, limits: Limits) -> TextTable:
+    """Jobs of ``bhist -l``, which breaks lines after 80 characters and says the day of the week, but no year."""
+    joined: list[tuple[int, str]] = []
+    for first, lines in line_blocks(path, limits):
+        for number, line in enumerate(lines.to_pylist(), start=first):
+            if line.startswith(" " * 21) and joined:
+                joined[-1] = joined[-1][0], joined[-1][1] + line[21:]
+            else:
+                joined.append((number, line))
+    heads = [place for place, (_, line) in enumerate(joined) if line.startswith("Job <")]
+    runs = [run for begin, end in pairwise([*heads, len(joined)]) for run in _bhist_runs(joined[begin:end])]
+    return _table(runs, path.name, {}, ())
+
+
+def _bhist_runs(lines: list[tuple[int, str]]) -> Iterator[tuple[int, Record]]:
+    """Runs of a job, or one that waits."""
+    head = dict(re.findall(r"(Job|User|Project) <([^>]*)>", lines[0][1]))
+    record: Record = {"job_id": head["Job"], "user": head["User"], "group": head.get("Project"), "status": "pending"}
+    asked, ran = [], False
+    for _, line in lines[1:]:
+        event = _BHIST_EVENT.match(line)
+        if event is None:
+            continue
+        what, time = event["what"], f"{_date(event['day'], event['year'])} {event['time']}"
+        asked += re.findall(r"(?:Requested GPU|Requested Resources|RES_REQ) <(.*?)>(?:[,;]|$)", what)
+        if what.startswith("Submitted"):
+            record |= {"submit": time, "partition": "".join(re.findall(r"to Queue <([^>]*)>", what))}
+        elif what.startswith("Dispatched"):
+            hosts = re.findall(r"<(?:\d+\*)?([^<>]+)>", re.split(r",? (?:Allocated|Effective)", what)[0])
+            record |= {"start": time, "status": "running", "hosts": hosts}
+        elif what.startswith(("Done", "Exited")) and record["status"] == "running":
+            gpus, gpu_type = _lsf_gpus(asked, record["hosts"])
+            status = "completed" if what.startswith("Done") else "failed"
+            yield lines[0][0], record | {"end": time, "status": status, "gpus": gpus, "gpu_type": gpu_type}
+            record, ran = record | {"start": None, "status": "pending"}, True
+    if not ran or record["status"] == "running":
+        gpus, gpu_type = _lsf_gpus(asked, record.get("hosts", []))
+        yield lines[0][0], record | {"gpus": gpus, "gpu_type": gpu_type}
+
+
+def _date(day: str, year: str | None) -> str:
+    """The day of that name, in the last year in which it fell on that day of the week."""
+    this = pd.Timestamp.now().year + 1
+    for each in [int(year)] if year else range(this, this - 12, -1):
+        date = pd.to_datetime(f"{day[4:]} {each}", format="%b %d %Y", errors="coerce")
+        if date is not pd.NaT and date.strftime("%a") == day[:3] and date <= pd.Timestamp.now() + pd.Timedelta("1D"):
+            return f"{date:%Y-%m-%d}"
+    raise ValueError(f"no year in which {day} is")
+
+
+open_pbs, open_sge, _open_lsf = _opener(_pbs), _opener(_sge), _opener(_lsf)
 
 
 def _refuses(what: str) -> Callable[[Opener], Opener]:
@@ -300,6 +359,12 @@ def _refuses(what: str) -> Callable[[Opener], Opener]:
         return open_file
 
     return decorate
+
+
+@_refuses("lsb.acct or bhist -l of LSF")
+def open_lsf(path: Path, limits: Limits = LIMITS) -> TextTable:
+    """Read the accounting of LSF: ``lsb.acct``, or what ``bhist -l`` prints."""
+    return (_bhist if re.match(r"\s*Job <", _first_bytes(path)) else _open_lsf)(path, limits)
 
 
 _CONDOR_STATUS = ("", "pending", "running", "cancelled", "completed", "pending", "running", "running")
@@ -356,9 +421,10 @@ def _condor(ad: Record) -> Record:
         end = _epoch(ad.get("enteredcurrentstatus"))
         if end and start and ran is not None:
             end = str(min(int(end), int(start) + round(ran)))
-    gpus = str(ad.get("requestgpus") or "0")
+    assigned = [name for name in re.split(r"[\s,]+", str(ad.get("assignedgpus") or "")) if name]
+    gpus = str(ad.get("requestgpus") or len(assigned))
     if _number(gpus) is None:
-        gpus = str(ad.get("gpusprovisioned") or gpus)
+        gpus = str(ad.get("gpusprovisioned") or len(assigned) or gpus)
     return {
         "job_id": f"{ad['clusterid']}.{ad.get('procid', 0)}",
         "user": str(ad.get("owner") or ad.get("user") or "").partition("@")[0],
@@ -572,7 +638,7 @@ def _first_bytes(path: Path) -> str:
 #: Format -> what the first lines of its files are like.
 _LOOKS = {
     "pbs": r"\s*\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Za-z];",
-    "lsf": r'\s*"[A-Z_]+" "[\d.]+" \d+ ',
+    "lsf": r'\s*(?:"[A-Z_]+" "[\d.]+" \d+ |Job <[^>]+>.*, User <)',
     "sge": r"(?:#.*\n)*[^:\n]+:[^:\n]*:[^:\n]*:[^:\n]*:[^:\n]*:\d+:[^:\n]*:-?\d+:\d+:\d+:\d+:",
     "htcondor": r'\s*[\[{][\s\S]*"ClusterId"|\w+ = [\s\S]*\n(?:ClusterId|Owner) = |[\w ,]*\bClusterId\b',
     "sacct": r'\s*\{[\s\S]*"(?:tres|tres_alloc_str|job_state|allocation_nodes)"|JobID(?:Raw)?\|',
@@ -583,6 +649,35 @@ _LOOKS = {
     "slurmdbd": r"(?=.*\bid_job\b)(?=.*\btres_alloc\b)",
     "focus": r"(?=.*\bChargePeriodStart\b)(?=.*\bConsumedQuantity\b)",
 }
+
+
+#: Command -> what its output, which has no times or no GPUs or is for people, begins like; and what can be read.
+_OUTPUTS = {
+    "sreport": (r"(?:-{9,}\n)?\s*Cluster\b.*(?:\bTRES Name\b|Utilization)", "sacct -P"),
+    "bjobs": (r"\s*JOBID\s*[| ].*\b(?:STAT|EXEC_HOST)\b", "lsb.acct, or bhist -l"),
+    "bhist": (r".*Summary of time in seconds spent in various states", "bhist -l"),
+    "kubectl get pods": (r"(?:NAMESPACE +)?NAME +READY +STATUS\b", "kubectl get pods -A -o json"),
+    "squeue": (r"\s*JOBID +(?:PARTITION|NAME)\b|(?:gpu|gres/gpu):\S+ {3,}\S", "sacct -P, or squeue --json"),
+    "sacct": (r"\s*JobID +.*\n-{3,} ", "sacct -P"),
+    "scontrol show job": (r"JobId=\d+ ", "sacct -P, or squeue --json"),
+    "qacct": (r"={10,}\nqname ", "the file accounting of Grid Engine"),
+    "qstat": (
+        r'(?:job-ID +prior|Job [iI]d(?: +Name|: )|<Data><Job>|\{\s*"timestamp":[\s\S]*"pbs_)',
+        "server_priv/accounting of PBS, or accounting of Grid Engine",
+    ),
+    "condor_q": (r"-- Schedd|\s*ID +OWNER +SUBMITTED", "condor_history -json"),
+}
+
+
+def output_of(path: Path) -> str:
+    """Hint at what can be read in place of what a command prints for people; empty for other files."""
+    head = _first_bytes(path) if path.is_file() else ""
+    hints = (
+        f" It looks like the output of {command}; what can be read is {instead}."
+        for command, (regex, instead) in _OUTPUTS.items()
+        if re.match(regex, head)
+    )
+    return next(hints, "")
 
 
 def recognise(path: Path) -> str | None:

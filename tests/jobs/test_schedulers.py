@@ -47,6 +47,15 @@ JOBS = {
             ("u2", "speech", "11:01", "11:01", 4, "", "failed"),
         ],
     ),
+    "lsf.bhist": (
+        "lsf",
+        [
+            ("u1", "vision", "09:01", "11:01", 4, "NVIDIAA100", "completed"),
+            ("u2", "speech", "10:01", "11:01", 4, "", "failed"),
+            ("u2", "speech", "11:02", "", 2, "", "running"),
+            ("u2", "speech", "", "", 1, "", "pending"),
+        ],
+    ),
     **{f"htcondor.{suffix}": ("htcondor", CONDOR) for suffix in ("csv", "json", "long", "txt")},
     "pods.json": (
         "pods",
@@ -82,11 +91,12 @@ def rows(jobs: pd.DataFrame) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("name", JOBS)
 def test_a_file_is_read_as_what_it_looks_like(name: str) -> None:
     form, expected = JOBS[name]
-    jobs = gd.read_jobs(SAMPLES / name)
+    zone = {"tz": "UTC"} if name == "lsf.bhist" else {}
+    jobs = gd.read_jobs(SAMPLES / name, **zone)
     found = rows(jobs)
     assert [row[:4] + row[5:] for row in found] == [row[:4] + row[5:] for row in expected]
     assert [row[4] for row in found] == pytest.approx([row[4] for row in expected])
-    pd.testing.assert_frame_equal(jobs, gd.read_jobs(SAMPLES / name, form))
+    pd.testing.assert_frame_equal(jobs, gd.read_jobs(SAMPLES / name, form, **zone))
     assert jobs.attrs["kind"] == "measured"
     assert set(jobs["submit"].dt.strftime("%H:%M")) == {"09:00"} if form not in ("pods", "runai") else {"08:00"}
 
