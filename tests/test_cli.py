@@ -114,11 +114,11 @@ def test_prices_and_gpus_installed_by_type_reach_the_page(log_file, tmp_path):
     ("arguments", "text"),
     [
         (("report", "nowhere.csv"), "nowhere.csv"),
-        (("report", "{log}", "--by", "usr"), "Did you mean 'user'"),
+        (("report", "{log}", "--by", "usr"), "--by 'usr' is not known. Did you mean 'user'"),
         (("report", "{log}", "--format", "sact"), "Did you mean 'sacct'"),
         (("report", "{log}", "--horizon", "50"), "use --horizon 21 or less, or a finer --freq"),
         (("report", "{log}", "--lead-time", "soon"), "length of time"),
-        (("report", "{log}", "--lead-time=-5D"), "lead_time must not be negative; got '-5D'"),
+        (("report", "{log}", "--lead-time=-5D"), "--lead-time must not be negative; got '-5D'"),
         (("report", "{log}", "--installed", "many"), "write 96, or A100=64,H100=32"),
         (("report", "{log}", "--installed", "A100=9,H100=1,A100=2"), "names a GPU type twice"),
         (("report", "{log}", "--installed", "A100=0,H100=0"), "summed over types, must be a number above 0"),

@@ -94,8 +94,9 @@ def test_a_large_model_by_name_and_layout():
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("llama-3-8b",), "shell --seq"),
+        (("llama-3-8b",), "give --seq, the tokens"),
         (("llama-3-9b", "--seq", 8), "Did you mean"),
+        (("llama3",), "Did you mean llama-3-70b or llama-3-8b or"),
         (("llama-3-8b", "--seq", 8, "--zero", 4), "no level of ZeRO"),
         (("llama-3-8b", "--seq", 8, "--gpus", 64, "--tensor", 7), "is not n_gpus=64"),
         (("hf:nowhere/config.json", "--seq", 8), "cannot be read"),

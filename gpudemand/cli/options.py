@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, fields
 from fractions import Fraction
@@ -128,7 +129,8 @@ def one_line(command: Callable[P, None]) -> Callable[P, None]:
         from gpudemand._validation import InputError
 
         context: Any = kwargs["ctx"]
-        with _plain_warnings():
+        names = {each.name: each.opts[0] for each in context.command.params if each.opts[0].startswith("--")}
+        with _plain_warnings(names):
             try:
                 command(*args, **kwargs)
             except (BrokenPipeError, typer.Exit):  # the reader of a pipe has seen enough; the command says how it ended
@@ -140,7 +142,7 @@ def one_line(command: Callable[P, None]) -> Callable[P, None]:
                 if kwargs["debug"] or context.obj:
                     raise
                 needs = f"there is not enough memory ({error}); take a coarser --freq or less of the log."
-                print_message(needs if isinstance(error, MemoryError) else error)
+                print_message(needs if isinstance(error, MemoryError) else in_the_shell(str(error), names))
                 raise typer.Exit(_FAILED) from None
             except Exception as error:  # outermost handler: an unexpected error is a bug
                 if kwargs["debug"] or context.obj:
@@ -151,6 +153,24 @@ def one_line(command: Callable[P, None]) -> Callable[P, None]:
     return run
 
 
+#: What messages give in the words of Python and, in brackets, of the shell.
+_BOTH = re.compile(r"\w+(?:=(?:\{[^}]*\}|'[^']*'|\S*))? \((?:in the shell )?(--[^)]+)\)")
+
+
+def in_the_shell(text: str, names: Mapping[str, str]) -> str:
+    """Message in which arguments have the names of a command's options.
+
+    >>> in_the_shell("pass tz=, such as tz='UTC'.", {"tz": "--tz"})
+    "pass --tz, such as --tz 'UTC'."
+    """
+    text = _BOTH.sub(r"\1", text)
+    for name, option in names.items():
+        bare = rf"(?<![\w-]){name}\b" if "_" in name else rf"^{name}(?= must)"
+        text = re.sub(rf"(?<![\w-]){name}=(?=['\"\w{{+-])", f"{option} ", text)
+        text = re.sub(rf"(?<![\w-]){name}=|{bare}", option, text)
+    return text
+
+
 def print_message(message: object) -> None:
     """Print a message as one line on stderr, in which what a server or a log said cannot command the terminal."""
     line = " ".join(str(message).split())
@@ -159,13 +179,13 @@ def print_message(message: object) -> None:
 
 
 @contextmanager
-def _plain_warnings() -> Iterator[None]:
+def _plain_warnings(names: Mapping[str, str]) -> Iterator[None]:
     from gpudemand._validation import RejectedRowsWarning, UnlikelyJobsWarning
 
     with warnings.catch_warnings():
         for kind in (RejectedRowsWarning, UnlikelyJobsWarning):
             warnings.simplefilter("always", kind)
-        warnings.showwarning = lambda message, *_: print_message(message)
+        warnings.showwarning = lambda message, *_: print_message(in_the_shell(str(message), names))
         yield
 
 

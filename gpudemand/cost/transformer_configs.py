@@ -135,9 +135,11 @@ def published(name: str) -> Transformer:
     for spelling in (plain, base := _VARIANT.sub("", plain), _VARIANT.sub("", base)):
         if _key(spelling) in known:
             return _architecture(known[_key(spelling)])
+    alike = [each for each in _table().index if _key(each).startswith(_key(plain))] if plain else []
+    hint = f" Did you mean {' or '.join(alike[:6])}?" if alike else nearest(plain, _table().index)
     raise InputError(
-        f"{shorten(name)!r} is not among the published models that are known here.{nearest(plain, _table().index)} "
-        "Give the path of its config.json, or its sizes as a dict."
+        f"{shorten(name)!r} is not among the published models that are known here.{hint} Give the path of its "
+        "config.json; in Python, a dict of its sizes does."
     )
 
 

@@ -161,6 +161,8 @@ def _pairs(text: str) -> dict[str, Any]:
             return {str(name): value for name, value in dict(found).items()}
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             continue
+    if marked := re.findall(r"key:(\S+) value:([^;,]*)", text):
+        return dict(marked)
     parts = [part.partition("=") for part in re.split("[;,]", text) if part.strip()]
     if parts and all(mark for _, mark, _ in parts):
         return {name.strip(): value.strip() for name, _, value in parts}

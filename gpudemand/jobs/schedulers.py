@@ -354,7 +354,8 @@ def _refuses(what: str) -> Callable[[Opener], Opener]:
             except InputError:
                 raise
             except (LookupError, TypeError, ValueError, AttributeError) as error:
-                raise InputError(f"{path.name!r} is not {what} ({error!r:.80}).") from error
+                why = f"it lacks {error}" if isinstance(error, KeyError) else "its parts are of other kinds"
+                raise InputError(f"{path.name!r} is not {what}: {why:.80}.") from error
 
         return open_file
 

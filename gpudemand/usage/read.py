@@ -95,8 +95,12 @@ def _samples(store: Store, measures: tuple[str, ...], keys: list[str]) -> pd.Dat
     parts = (f"coalesce(nullif(replace({key}, '/', '%2F'), ''), 'unknown')" for key in keys)
     column = "'total'" if keys == ["total"] else " || '/' || ".join(parts)
     names = ", ".join(f"'{name}'" for name in measures)
+    # Where utilization is measured and is never so low, 0 is: a store keeps no zeros.
+    also = ", 'measured'" if measures[0].startswith(("under", "used")) else ""
     found = store.query(
-        "usage", f"SELECT {column} AS unique_id, ds, sum(y) AS y FROM stored WHERE measure IN ({names}) GROUP BY ALL"
+        "usage",
+        f"SELECT {column} AS unique_id, ds, sum(CASE WHEN measure IN ({names}) THEN y ELSE 0 END) AS y FROM stored "
+        f"WHERE measure IN ({names}{also}) GROUP BY ALL",
     )
     if found is None or not found.num_rows:
         raise InputError(f"the store {store.path.name!r} holds no {measures[0]!r} GPUs; pull them from Prometheus.")

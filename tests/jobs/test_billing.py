@@ -113,6 +113,7 @@ def test_corrections_are_netted(write) -> None:
         "[{'key': 'team', 'value': 'vision'}]",
         "[{'Key': 'env', 'Value': 'prod'}, {'Key': 'user:team', 'Value': 'vision'}]",
         "team=vision;env=prod",
+        "key:team value:vision, key:env value:prod",
     ],
 )
 def test_tags_in_the_forms_of_every_cloud(write, tags) -> None:

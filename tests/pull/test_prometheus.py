@@ -578,6 +578,9 @@ def test_slices_are_measured_as_shares(server, tmp_path):
     pull(server, tmp_path / "store", until=FIRST + pd.Timedelta("3h"))
     assert pulled(server, tmp_path, "measured", "gpu_type") == {"1g.10gb": 1}
     assert pulled(server, tmp_path, "used") == {"a": 0.9}
+    # Nothing is used so little: no reason to refuse.
+    assert pulled(server, tmp_path, "under_5") == {"a": 0}
+    assert idle_table(tmp_path / "store", by="namespace")["under_50"].tolist() == [0]
 
 
 @pytest.mark.parametrize(
