@@ -239,7 +239,7 @@ def ends_only(edge: Edge) -> bool:
 def _mean_held(held: pd.DataFrame, begin: float, end: float) -> float:
     """Mean number of GPUs held in a period."""
     inside = held["end"].clip(begin, end) - held["begin"].clip(begin, end)
-    return float((inside * held["gpus"]).sum() / (end - begin))
+    return float((inside * held["gpus"]).sum() / max(end - begin, 1.0))
 
 
 def _complete_from(jobs: pd.DataFrame, held: pd.DataFrame) -> tuple[pd.Timestamp | None, list[str]]:

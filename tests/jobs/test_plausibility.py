@@ -159,6 +159,13 @@ def test_logs_of_ended_jobs_that_lack_none_are_silent() -> None:
         assert not doubts(plausible(as_jobs(jobs, kind="measured")).attrs)
 
 
+def test_a_log_that_one_job_spans_is_silent() -> None:
+    begin = pd.date_range("2026-03-01", periods=60, freq="4s", tz="UTC")
+    end = begin + pd.to_timedelta(np.where(np.arange(60), 1, 230), unit="s")
+    jobs = as_jobs(pd.DataFrame({"start": begin, "end": end, "gpus": 1.0}), kind="measured")
+    assert not doubts(plausible(jobs).attrs)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_most_logs_of_ended_jobs_are_found(seed: int) -> None:
     ended = full_cluster(seed=seed).dropna(subset="end").reset_index(drop=True)
