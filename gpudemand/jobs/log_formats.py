@@ -318,8 +318,9 @@ def read_prometheus(
     with open_binary(place) as file:
         head = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
     if head[:1] in (b"{", b"["):
-        exported = b'"timestamps"' in head
-        table = _from_json(_exported(place, bounds) if exported else read_json(place, bounds), place.name)
+        table = _from_json(
+            _exported(place, bounds) if b'"timestamps"' in head else read_json(place, bounds), place.name
+        )
     else:
         table = _grafana(place, bounds) if re.match(rb"sep=|[^,\n]*;", head) else read_table(place, bounds)
         table = _long(table, TimeParser.from_arguments(tz, None, table.source))
@@ -344,22 +345,17 @@ def read_prometheus(
 
 def _exported(path: Path, limits: Limits) -> dict[str, Any]:
     """Lines of VictoriaMetrics' export as an answer to a range query."""
-    lines = [line for _, block in line_blocks(path, limits) for line in block.to_pylist() if line.strip()]
     try:
-        found = [json.loads(line) for line in lines]
-        return {
-            "data": {
-                "result": [
-                    {
-                        "metric": each["metric"],
-                        "values": [(t / 1000, y) for t, y in zip(each["timestamps"], each["values"], strict=True)],
-                    }
-                    for each in found
-                ]
-            }
-        }
+        lines = (
+            json.loads(line) for _, block in line_blocks(path, limits) for line in block.to_pylist() if line.strip()
+        )
+        values = [
+            {**each, "values": [(t / 1000, y) for t, y in zip(each["timestamps"], each["values"], strict=True)]}
+            for each in lines
+        ]
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path.name!r} is not an export of VictoriaMetrics ({error!r}).") from error
+        raise InputError(f"{path.name!r} is not an export of VictoriaMetrics ({error}).") from error
+    return {"data": {"result": values}}
 
 
 def _grafana(path: Path, limits: Limits) -> TextTable:
@@ -427,7 +423,7 @@ def _from_json(answer: Any, source: str) -> TextTable:
     except InputError:
         raise
     except (TypeError, KeyError, AttributeError, ValueError, OverflowError) as error:
-        raise InputError(f"{source!r} is not the answer of a Prometheus range query ({error!r}).") from error
+        raise InputError(f"{source!r} is not the answer of a Prometheus range query ({error}).") from error
     columns = [list(column) for column in zip(*samples, strict=True)] or [[], [], []]
     header = {"doubts": "\n".join(said)}
     label = next((each for series in found for each in _LABELS if each in series["metric"]), "namespace")

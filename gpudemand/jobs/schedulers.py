@@ -331,13 +331,11 @@ def _bhist_runs(lines: list[tuple[int, str]]) -> Iterator[tuple[int, Record]]:
 
 
 def _date(day: str, year: str | None) -> str:
-    """The day of that name, in the last year in which it fell on that day of the week."""
-    this = pd.Timestamp.now().year + 1
-    for each in [int(year)] if year else range(this, this - 12, -1):
-        date = pd.to_datetime(f"{day[4:]} {each}", format="%b %d %Y", errors="coerce")
-        if date is not pd.NaT and date.strftime("%a") == day[:3] and date <= pd.Timestamp.now() + pd.Timedelta("1D"):
-            return f"{date:%Y-%m-%d}"
-    raise ValueError(f"no year in which {day} is")
+    """The last day of that name that was one of the week; nothing where there is none."""
+    last = pd.Timestamp.now() + pd.Timedelta("1D")
+    years = [year] if year else range(last.year, last.year - 12, -1)
+    dates = (pd.to_datetime(f"{day[4:]} {each}", format="%b %d %Y", errors="coerce") for each in years)
+    return next((f"{date:%Y-%m-%d}" for date in dates if f"{date:%a}" == day[:3] and date <= last), "")
 
 
 open_pbs, open_sge, _open_lsf = _opener(_pbs), _opener(_sge), _opener(_lsf)
