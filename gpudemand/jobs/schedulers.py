@@ -300,8 +300,14 @@ def _bhist(path: Path, limits: Limits) -> TextTable:
             else:
                 joined.append((number, line))
     heads = [place for place, (_, line) in enumerate(joined) if line.startswith("Job <")]
-    runs = [run for begin, end in pairwise([*heads, len(joined)]) for run in _bhist_runs(joined[begin:end])]
-    return _table(runs, path.name, {}, ())
+    runs: list[tuple[int, Record]] = []
+    bad: dict[int, str] = {}
+    for begin, end in pairwise([*heads, len(joined)]):
+        try:
+            runs += _bhist_runs(joined[begin:end])
+        except (LookupError, ValueError):
+            bad[joined[begin][0]] = "no record of this format"
+    return _table(runs, path.name, bad, ())
 
 
 def _bhist_runs(lines: list[tuple[int, str]]) -> Iterator[tuple[int, Record]]:

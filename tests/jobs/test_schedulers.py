@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import gpudemand as gd
-from gpudemand._validation import InputError, UnlikelyJobsWarning
+from gpudemand._validation import InputError, RejectedRowsWarning, UnlikelyJobsWarning
 from gpudemand.jobs.read import FORMATS
 
 SAMPLES = Path(__file__).parent / "fixtures" / "schedulers"
@@ -113,6 +113,12 @@ LSF = (
     '"JOB_FINISH" "10.1" 1772362860 101 1001 3 8 1772355600 0 0 1772355660 "u1" "q" "{asked}" "" "" "h" "" "" "" "" "" '
     '0 1 "n1" 64 60.0 "t" "{command}" ' + "0 " * 19 + '"" "p" 0 8 "" "" {task} 0 0 "" "{gpus}"\n'
 )
+
+
+def test_a_job_of_bhist_without_its_user_is_counted(write) -> None:
+    text = (SAMPLES / "lsf.bhist").read_text(encoding="utf-8").replace("Job <103>, User <u2>", "Job <103>")
+    with pytest.warns(RejectedRowsWarning, match="1 of 4 rows left out"):
+        assert len(gd.read_jobs(write(text), tz="UTC")) == 3
 
 
 def test_a_command_of_lsf_is_no_request(write) -> None:
