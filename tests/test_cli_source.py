@@ -59,3 +59,8 @@ def test_errors_name_the_cause(folder, place, reason):
 def test_invalid_shapes_are_rejected(text):
     with pytest.raises(InputError, match="such as 3x224x224"):
         parse_shape(text)
+
+
+def test_several_inputs_are_told_where_they_are_taken():
+    with pytest.raises(InputError, match=r"OpGraph\.from_torch\(net, \[\(8,\), \(16,\)\]\)"):
+        parse_shape("8,16")

@@ -37,7 +37,8 @@ def format_prediction(model: CostModel, job: TrainingJob) -> str:
         rows += [("samples a second", f"{samples:,.4g}", ""), _memory("memory", row)]
     else:
         tokens = samples * job.run.tokens / job.run.samples
-        rows += [("tokens a second", f"{tokens:,.4g}", f"{job.samples_per_step:,} samples a step")]
+        once = ", one at once" if job.run.micro_batch is None else ""  # a step of an unknown batch is its shortest
+        rows += [("tokens a second", f"{tokens:,.4g}", f"{job.samples_per_step:,} samples a step{once}")]
         rows += [_memory("memory", row)]
         for name in ("allocated", "reserved"):  # what PyTorch counts
             rows += [_memory(f"of it {name}", model.large_models.predict([job.run], reading=name).iloc[0])]
@@ -128,7 +129,10 @@ def parse_shape(text: str) -> tuple[int, ...]:
     """Read the shape of one sample: numbers with ``x`` between them."""
     sizes = text.strip().lower()
     if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", sizes):
-        raise InputError(f"input {text!r} is not a shape; write sizes of one sample with x between, such as 3x224x224.")
+        several = " Several inputs are for Python: OpGraph.from_torch(net, [(8,), (16,)])." if "," in sizes else ""
+        raise InputError(
+            f"input {text!r} is not a shape; write sizes of one sample with x between, such as 3x224x224.{several}"
+        )
     return tuple(map(int, sizes.split("x")))
 
 

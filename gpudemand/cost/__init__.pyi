@@ -1,7 +1,7 @@
 from .augmented_linear import AugmentedLinearRegression
 from .feature_table import features_from_jobs, features_from_rows, trace_architectures
-from .graph import NetworkStructuralMatrix, OpGraph, structural_matrix
-from .graph_features import GraphFeatures, graph_features, shape_inference_memory, training_flops
+from .graph import OpGraph, structural_matrix
+from .graph_features import graph_features
 from .job import TrainingJob
 from .layouts import smallest_n_gpus, suggest_layouts, training_totals
 from .measure import (
@@ -28,11 +28,9 @@ from .transformer_configs import published_architectures
 __all__ = [
     "AugmentedLinearRegression",
     "CostModel",
-    "GraphFeatures",
     "LoRA",
     "MemoryBreakdown",
     "MemoryModel",
-    "NetworkStructuralMatrix",
     "OpGraph",
     "Parallel",
     "TrainingCostRegressor",
@@ -57,12 +55,10 @@ __all__ = [
     "published_architectures",
     "read_plan",
     "read_rows",
-    "shape_inference_memory",
     "simulate_memory",
     "smallest_n_gpus",
     "structural_matrix",
     "suggest_layouts",
     "trace_architectures",
-    "training_flops",
     "training_totals",
 ]

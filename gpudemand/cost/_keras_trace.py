@@ -146,11 +146,11 @@ def _steps_and_positions(span: Span) -> float:
 
 
 def _product_flops(op: Any) -> float:
-    shapes = [tuple(tensor.shape) for tensor in op.inputs]
+    shapes, outputs = [tuple(tensor.shape) for tensor in op.inputs], math.prod(op.outputs[0].shape)
     if op.type == "Einsum":
-        return einsum_flops(op.get_attr("equation").decode(), shapes)
+        return einsum_flops(op.get_attr("equation").decode(), shapes, outputs)
     transposed = op.get_attr("transpose_a" if op.type == "MatMul" else "adj_x")
-    return matmul_flops(math.prod(op.outputs[0].shape), shapes[0][-2 if transposed else -1])
+    return matmul_flops(outputs, shapes[0][-2 if transposed else -1])
 
 
 def item_size(tensor: Any) -> int:

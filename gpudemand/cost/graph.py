@@ -12,9 +12,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
-from scipy import sparse
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import STRING, FloatArray, IntArray
 from gpudemand._tables import aligned, format_amount, titled_html
@@ -393,7 +390,7 @@ def structural_matrix(
     Relu     0     0
     """
     graph = check_graph(graph)
-    types = check_vocabulary(vocabulary) if vocabulary is not None else _types_of([graph])
+    types = check_vocabulary(vocabulary) if vocabulary is not None else _types_of(graph)
     matrix = np.zeros((len(types), len(types)))
     codes = _codes(graph, types)
     np.add.at(matrix, (codes[graph.edges[:, 0]], codes[graph.edges[:, 1]]), edge_weights(graph, weight))
@@ -429,8 +426,8 @@ def check_graphs(graphs: object) -> list[OpGraph]:
     return checked
 
 
-def _types_of(graphs: Sequence[OpGraph]) -> tuple[str, ...]:
-    present = {name for graph in graphs for name in graph.nodes["type"]}
+def _types_of(graph: OpGraph) -> tuple[str, ...]:
+    present = set(graph.nodes["type"])
     return tuple(name for name in VOCABULARY if name in present)
 
 
@@ -444,111 +441,3 @@ def _codes(graph: OpGraph, types: Sequence[str]) -> IntArray:
             f"{graph.name} has operators of type {missing!r}, which the vocabulary lacks; add it or 'Other'."
         )
     return codes
-
-
-class NetworkStructuralMatrix(TransformerMixin, BaseEstimator):
-    """Structural matrices of graphs as feature vectors, one feature a pair of operator types.
-
-    Parameters
-    ----------
-    weight : {None, "flops", "bytes", "parameters"}, default=None
-        Weight of an edge; see `structural_matrix`.
-    handle_unknown : {"other", "error"}, default="other"
-        Types not seen in `fit` count as ``Other`` or raise an error.
-    sparse_output : bool, default=False
-        Whether to return a SciPy CSR matrix.
-
-    Attributes
-    ----------
-    operators_ : tuple of str
-        Types seen in `fit`, and ``Other``.
-    n_features_in_ : int
-        Always 1: the column of graphs.
-
-    See Also
-    --------
-    GraphFeatures : Features that do not depend on the edges.
-
-    Examples
-    --------
-    >>> from gpudemand.cost.graph import Operator
-    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
-    >>> relu = Operator("Relu", "", "act", "relu", (1, 10), 0.0, 0, 0.0, 40.0, 40.0, 40.0)
-    >>> graphs = [OpGraph.from_operators([dense, relu], [(0, 1)])]
-    >>> nsm = NetworkStructuralMatrix().fit(graphs)
-    >>> dict(zip(nsm.get_feature_names_out(), nsm.transform(graphs)[0].tolist()))["Gemm->Relu"]
-    1.0
-    """
-
-    def __init__(self, weight: str | None = None, handle_unknown: str = "other", sparse_output: bool = False) -> None:
-        self.weight = weight
-        self.handle_unknown = handle_unknown
-        self.sparse_output = sparse_output
-
-    def fit(self, X: Iterable[OpGraph], y: object = None) -> NetworkStructuralMatrix:
-        """Collect the operator types of some graphs.
-
-        Parameters
-        ----------
-        X : iterable of OpGraph
-            The networks.
-        y : ignored
-
-        Returns
-        -------
-        NetworkStructuralMatrix
-        """
-        check_choice("handle_unknown", self.handle_unknown, ("error", "other"))
-        if self.weight is not None:
-            check_choice("weight", self.weight, WEIGHTS)
-        self.operators_ = tuple(dict.fromkeys([*_types_of(check_graphs(X)), OTHER]))
-        self.n_features_in_ = 1
-        return self
-
-    def transform(self, X: Iterable[OpGraph]) -> Any:
-        """Compute the structural matrix of each graph, flattened.
-
-        Parameters
-        ----------
-        X : iterable of OpGraph
-            The networks.
-
-        Returns
-        -------
-        ndarray or sparse matrix of shape (n_graphs, n_types ** 2)
-
-        Raises
-        ------
-        InputError
-            If a graph has a type not seen in `fit` and ``handle_unknown="error"``.
-        """
-        check_is_fitted(self)
-        graphs = check_graphs(X)
-        if self.handle_unknown == "error":
-            self._check_known(graphs)
-        rows = [structural_matrix(graph, self.weight, self.operators_).to_numpy(float).ravel() for graph in graphs]
-        return sparse.csr_matrix(np.array(rows)) if self.sparse_output else np.array(rows)
-
-    def get_feature_names_out(self, input_features: object = None) -> np.ndarray[Any, Any]:
-        """Names of the features, such as ``"Conv->Relu"`` for edges from a convolution to a ReLU.
-
-        Parameters
-        ----------
-        input_features : ignored
-
-        Returns
-        -------
-        ndarray of str objects
-        """
-        check_is_fitted(self)
-        pairs = [f"{producer}->{consumer}" for producer in self.operators_ for consumer in self.operators_]
-        return np.array(pairs, dtype=object)
-
-    def _check_known(self, graphs: Sequence[OpGraph]) -> None:
-        for graph in graphs:
-            unknown = sorted(set(graph.nodes["type"]) - set(self.operators_))
-            if unknown:
-                raise InputError(
-                    f"{graph.name} has operators of type {', '.join(unknown)}, which were not seen in fit; "
-                    "fit on more networks or set handle_unknown='other'."
-                )

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator, TransformerMixin
 
 from gpudemand._array import FloatArray
-from gpudemand._validation import check_choice, check_number
-from gpudemand.cost.graph import OpGraph, check_graph, check_graphs, per_graph
+from gpudemand.cost.graph import OpGraph, check_graph, per_graph
 from gpudemand.cost.operators import (
     BACKWARD,
     CLASS_OF,
@@ -129,165 +126,6 @@ def _totals(graph: OpGraph, table: pd.DataFrame) -> dict[str, float]:
         "depth": graph.depth,
         "layers": graph.n_layers,
     }
-
-
-class GraphFeatures(TransformerMixin, BaseEstimator):
-    """`graph_features` as a transformer; `fit` learns nothing.
-
-    Attributes
-    ----------
-    n_features_in_ : int
-        Always 1: the column of graphs.
-
-    See Also
-    --------
-    NetworkStructuralMatrix : Features of the edges.
-
-    Examples
-    --------
-    >>> from gpudemand.cost.graph import Operator
-    >>> relu = Operator("Relu", "", "act", "relu", (1, 10), 0.0, 0, 0.0, 40.0, 40.0, 40.0)
-    >>> GraphFeatures().fit_transform([OpGraph.from_operators([relu], [])]).shape
-    (1, 92)
-    """
-
-    def fit(self, X: Iterable[OpGraph], y: object = None) -> GraphFeatures:
-        """Validate the input.
-
-        Parameters
-        ----------
-        X : iterable of OpGraph
-            The networks.
-        y : ignored
-
-        Returns
-        -------
-        GraphFeatures
-        """
-        check_graphs(X)
-        self.n_features_in_ = 1
-        return self
-
-    def transform(self, X: Iterable[OpGraph]) -> FloatArray:
-        """Compute `graph_features` of each graph.
-
-        Parameters
-        ----------
-        X : iterable of OpGraph
-            The networks.
-
-        Returns
-        -------
-        ndarray of shape (n_graphs, n_features)
-        """
-        return np.array([graph_features(graph).to_numpy() for graph in check_graphs(X)])
-
-    def get_feature_names_out(self, input_features: object = None) -> np.ndarray[Any, Any]:
-        """Names of the features.
-
-        Parameters
-        ----------
-        input_features : ignored
-
-        Returns
-        -------
-        ndarray of str objects
-        """
-        return np.array(graph_features(OpGraph.from_operators([], [])).index, dtype=object)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
-
-class MemoryEstimate(NamedTuple):
-    """Memory of a training step by shape inference, bytes."""
-
-    weights: float
-    gradients: float
-    optimizer_state: float
-    activations: float
-
-    @property
-    def total(self) -> float:
-        """Sum of the parts, bytes."""
-        return float(sum(self))
-
-
-def shape_inference_memory(
-    graph: OpGraph, batch_size: int, optimizer: str = "sgd", dtype_bytes: float | None = None
-) -> MemoryEstimate:
-    """Baseline estimate of the memory of a training step: weights, gradients, optimizer state and saved activations.
-
-    Transient tensors, workspaces, allocator rounding and the framework's own memory are not included.
-
-    Parameters
-    ----------
-    graph : OpGraph
-        The network.
-    batch_size : int
-        Samples in a batch.
-    optimizer : {"sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw"}, default="sgd"
-        ``"momentum"`` is SGD with momentum.
-    dtype_bytes : float, optional
-        Bytes per element; None: as in the traced network.
-
-    Returns
-    -------
-    MemoryEstimate
-
-    Raises
-    ------
-    InputError
-        If the batch size is not a positive whole number, or the optimizer is unknown.
-
-    References
-    ----------
-    Gao et al., "Estimating GPU Memory Consumption of Deep Learning Models" (DNNMem), ESEC/FSE 2020.
-
-    Examples
-    --------
-    >>> from gpudemand.cost.graph import Operator
-    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
-    >>> graph = OpGraph.from_operators([dense], [], n_parameters=650, n_trainable=650, parameter_bytes=2600.0)
-    >>> shape_inference_memory(graph, 32, "adam")
-    MemoryEstimate(weights=2600.0, gradients=2600.0, optimizer_state=5200.0, activations=8192.0)
-    """
-    samples = check_number("batch_size", batch_size, 1, integer=True)
-    states = OPTIMIZER_STATES[check_choice("optimizer", optimizer, OPTIMIZER_STATES)]
-    stored = check_graph(graph).parameter_bytes / graph.n_parameters if graph.n_parameters else 4.0
-    scale = 1.0 if dtype_bytes is None else check_number("dtype_bytes", dtype_bytes, 0, open_low=True) / stored
-    trained = graph.n_trainable * stored * scale
-    return MemoryEstimate(
-        weights=graph.parameter_bytes * scale,
-        gradients=trained,
-        optimizer_state=states * trained,
-        activations=graph.saved_bytes * samples * scale,
-    )
-
-
-def training_flops(graph: OpGraph, batch_size: int) -> float:
-    """Operations of a training step: three times the forward pass, as each product has two in the backward pass.
-
-    Parameters
-    ----------
-    graph : OpGraph
-        The network.
-    batch_size : int
-        Samples in a batch.
-
-    Raises
-    ------
-    InputError
-        If the batch size is not a positive whole number.
-
-    Examples
-    --------
-    >>> from gpudemand.cost.graph import Operator
-    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
-    >>> training_flops(OpGraph.from_operators([dense], []), 32)
-    122880.0
-    """
-    return 3.0 * check_graph(graph).flops * check_number("batch_size", batch_size, 1, integer=True)
 
 
 @per_graph

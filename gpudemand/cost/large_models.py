@@ -135,7 +135,8 @@ def assumptions(run: TrainingRun) -> list[str]:
     weights = np.array([weight for weight, _ in ways])
     found = []
     for name, value in _ASSUMED.items():
-        shares = pd.Series(weights).groupby([value(way) for _, way in ways], sort=False).sum()
+        values = pd.Series([value(way) for _, way in ways], dtype=object)  # a list of None names the index
+        shares = pd.Series(weights).groupby(values, sort=False).sum()
         if len(shares) > 1:
             found.append(f"{name} {shares.idxmax()}, seen in {100 * shares.max():.0f} % of such runs")
     return found

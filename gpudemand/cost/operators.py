@@ -224,35 +224,21 @@ def fourier_flops(elements: float, length: float, *, real: bool) -> float:
     return (2.5 if real else 5.0) * elements * math.log2(max(length, 1.0))
 
 
-def einsum_flops(equation: str, shapes: Sequence[Sequence[int]]) -> float:
-    """Operations of an Einstein sum contracted from left to right; zero where no product is summed."""
-    terms, _, result = equation.replace(" ", "").partition("->")
-    labels = [_axes(term, len(shape)) for term, shape in zip(terms.split(","), shapes, strict=True)]
-    output = set(_axes(result, max(map(len, shapes)))) if result else _implicit_output(labels)
-    pairs = zip(labels, shapes, strict=True)
-    size = {name: extent for term, shape in pairs for name, extent in zip(term, shape, strict=True)}
-    contracted, flops = set(labels[0]), 0.0
-    for position, term in enumerate(labels[1:], start=2):
-        later = output.union(*labels[position:])
-        joint = contracted | set(term)
-        if joint - later:
-            flops += 2.0 * math.prod(size.get(name, 1) for name in joint)
-        contracted = joint & later
-    return flops
+def einsum_flops(equation: str, shapes: Sequence[Sequence[int]], outputs: float) -> float:
+    """Operations of an Einstein sum of `outputs` elements over one or two operands; zero where no product is summed.
 
+    The result is written out, as in the graphs of TensorFlow, and takes every axis under an ellipsis.
 
-def _axes(term: str, n_axes: int) -> list[str]:
-    """Name each axis of a term; the axes under an ellipsis are numbered from the right."""
-    if "..." not in term:
-        return list(term)
-    before, after = term.split("...")
-    hidden = n_axes - len(before) - len(after)
-    return [*before, *(str(i) for i in range(hidden, 0, -1)), *after]
-
-
-def _implicit_output(labels: list[list[str]]) -> set[str]:
-    flat = [name for term in labels for name in term]
-    return {name for name in flat if flat.count(name) == 1 or name.isdigit()}
+    >>> einsum_flops("...ij,...jk->...ik", [(7, 2, 3), (7, 3, 4)], 7 * 2 * 4)
+    336.0
+    """
+    terms, _, result = equation.partition("->")
+    extents: dict[str, int] = {}
+    for term, shape in zip(terms.split(","), shapes, strict=True):
+        before, _, after = term.partition("...")
+        extents |= dict(zip(before, shape, strict=False)) | dict(zip(after[::-1], shape[::-1], strict=False))
+    summed = [extent for name, extent in extents.items() if name not in result]
+    return matmul_flops(outputs, math.prod(summed)) if summed and len(shapes) > 1 else 0.0
 
 
 #: Width of half precision, as a share of single precision.

@@ -12,7 +12,7 @@ from gpudemand._validation import InputError
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_models import LargeModelPredictor, RunClass, Target, assumptions, candidates
 from gpudemand.cost.large_time import TIME_PRIORS, step_seconds, time_terms
-from gpudemand.cost.parallel import Parallel
+from gpudemand.cost.parallel import LoRA, Parallel
 from gpudemand.cost.roofline import all_to_all_seconds
 from gpudemand.cost.transformer_configs import published
 from gpudemand.datasets.devices import device
@@ -134,6 +134,9 @@ def test_unknown_degrees_are_candidates_and_widen_the_interval():
     wide, narrow = table["step_time_s-hi-90"] / table["step_time_s-lo-90"]
     assert wide > narrow
     assert assumptions(known) == []
+    adapter = {"adapter": LoRA(16), "checkpointing": "full", "parallel": Parallel(tensor=8, sharding="zero1")}
+    adapted = TrainingJob.from_config("llama-3-8b", 4096, n_gpus=8, micro_batch=1, **adapter)
+    assert assumptions(adapted.run) == []
     assert assumptions(unknown)[0].startswith("expert parallel 8, seen in")
 
 

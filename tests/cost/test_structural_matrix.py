@@ -4,12 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import sparse
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 
 from gpudemand._validation import InputError
-from gpudemand.cost.graph import NetworkStructuralMatrix, Operator, OpGraph, edge_weights, structural_matrix
+from gpudemand.cost.graph import Operator, OpGraph, check_graphs, edge_weights, structural_matrix
 from gpudemand.cost.operators import VOCABULARY
 
 TYPES = ("Conv", "BatchNormalization", "Relu", "Add", "Gemm", "Other")
@@ -56,16 +53,6 @@ def test_matrix_equals_the_reference(graph, weight):
     assert matrix.to_numpy().sum() == pytest.approx(sum(cells.values()))
 
 
-@given(st.lists(graphs(), min_size=1, max_size=4))
-def test_transformer_returns_the_flattened_matrix(several):
-    nsm = NetworkStructuralMatrix().fit(several)
-    rows = nsm.transform(several)
-    assert rows.shape == (len(several), len(nsm.operators_) ** 2)
-    for graph, row in zip(several, rows, strict=True):
-        cells = {name: value for name, value in zip(nsm.get_feature_names_out(), row, strict=True) if value}
-        assert cells == {f"{a}->{b}": count for (a, b), count in brute_force(graph, None).items()}
-
-
 @given(graphs())
 def test_flops_sum_to_those_of_operators_with_producers(graph):
     with_producers = np.unique(graph.edges[:, 1])
@@ -101,36 +88,14 @@ def test_unlisted_types_count_as_other():
         structural_matrix(CHAIN, vocabulary=["Conv"])
 
 
-def test_unknown_types_at_transform():
-    nsm = NetworkStructuralMatrix().fit([CHAIN])
-    assert nsm.operators_ == ("Conv", "BatchNormalization", "Relu", "Other")
-    row = nsm.transform([DENSE])[0]
-    assert dict(zip(nsm.get_feature_names_out(), row, strict=True))["Other->Other"] == row.sum() == 2
-    with pytest.raises(InputError, match="Gelu, Gemm, which were not seen in fit"):
-        NetworkStructuralMatrix(handle_unknown="error").fit([CHAIN]).transform([DENSE])
-
-
-def test_scikit_learn_conventions():
-    nsm = NetworkStructuralMatrix(weight="bytes", sparse_output=True)
-    assert clone(nsm).get_params() == {"weight": "bytes", "handle_unknown": "other", "sparse_output": True}
-    rows = nsm.fit_transform([CHAIN, DENSE])
-    assert sparse.issparse(rows)
-    dense = NetworkStructuralMatrix(weight="bytes").set_output(transform="pandas").fit_transform([CHAIN, DENSE])
-    assert dense.columns.tolist() == nsm.get_feature_names_out().tolist()
-    assert (dense.to_numpy() == rows.toarray()).all()
-    with pytest.raises(NotFittedError):
-        NetworkStructuralMatrix().transform([CHAIN])
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: structural_matrix("resnet"), "must be an OpGraph .*got str"),
         (lambda: structural_matrix(CHAIN, "flop"), "Did you mean 'flops'"),
         (lambda: structural_matrix(CHAIN, vocabulary=["Convolution"]), "'Convolution' is no operator type"),
-        (lambda: NetworkStructuralMatrix().fit(CHAIN), "must be a list of OpGraph"),
-        (lambda: NetworkStructuralMatrix().fit([]), "graphs is empty"),
-        (lambda: NetworkStructuralMatrix(handle_unknown="ignore").fit([CHAIN]), "handle_unknown='ignore' is not known"),
+        (lambda: check_graphs(CHAIN), "must be a list of OpGraph"),
+        (lambda: check_graphs([]), "graphs is empty"),
     ],
 )
 def test_invalid_input_is_reported(call, message):
