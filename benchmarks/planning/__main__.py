@@ -77,6 +77,7 @@ def _print_plans(selected: set[str], data: Path) -> None:
             windows = horizon.run(data, half)
             print(f"Mean of the next days, WAPE, {half} half\n{horizon.errors(windows).round(3).to_string()}")
             print(f"all origins\n{horizon.coverage(windows).round(3).to_string()}\n")
+        print(f"Days inside bands of 80, 90, 95 %, from 100 days\n{horizon.daily_bands(data).round(3).to_string()}\n")
         print(
             f"GPU types, each forecast alone, by day of the next 28\n{gpu_types.coverage(data).round(3).to_string()}\n"
         )

@@ -21,7 +21,7 @@ NAIVE = ("last value", "four weeks", "linear trend")
 #: Days between origins, and before the first one. The method was chosen on the first half of the origins of every log
 #: and distance, and scored once on the second.
 _STEP, _FIRST = 5, 28
-_LEVELS = (80, 95)
+_LEVELS, BANDS = (80, 95), (80, 90, 95)
 #: Days until the jobs have left that ran when a log began; those of Philly in which all of its jobs were recorded.
 _WARM_UP, _PHILLY = "14D", ("2017-10-01", "2017-12-14")
 
@@ -83,6 +83,22 @@ def _windows(usage: pd.DataFrame, h: int, half: str) -> Iterator[dict[str, Any]]
             "Combined": CombinedForecaster().fit(known).predict(h)["CombinedForecaster"].mean(),
             **mean.rename(lambda name: name.removesuffix("Forecaster").replace("Forecaster-", "-")),
         }
+
+
+def daily_bands(data: Path, h: int = 28, history: int = 100, step: int = 9) -> pd.DataFrame:
+    """Share of days inside the bands of single days, from origins all over each log with as long a history."""
+    rows = []
+    for name, usage in demand(data):
+        for origin in range(history, len(usage) - h + 1, step):
+            known, y = usage.iloc[origin - history : origin], usage["y"].iloc[origin : origin + h].to_numpy()
+            for model in (CombinedForecaster(), HorizonForecaster()):
+                bands = model.fit(known).predict(h, level=BANDS)
+                side = {
+                    level: [bands[f"{model.column_name()}-{end}-{level}"] for end in ("lo", "hi")] for level in BANDS
+                }
+                inside = {level: ((y >= low) & (y <= high)).mean() for level, (low, high) in side.items()}
+                rows.append({"model": model.column_name(), "log": name, **inside})
+    return pd.DataFrame(rows).groupby(["model", "log"]).mean()
 
 
 def errors(windows: pd.DataFrame) -> pd.DataFrame:

@@ -482,8 +482,53 @@ def moves(jobs: pd.DataFrame, days: int = 90) -> pd.Series:
         "1 % of the jobs dropped": required(log[rng.random(len(log)) > 0.01].reset_index(drop=True)),
         "submitted 2 s earlier": required(log.assign(submit=log["submit"] - pd.Timedelta("2s"))),
         "without requested times": required(log.assign(requested_time=np.nan)),
+        "users renamed": required(log.assign(user="x" + pd.Series(pd.factorize(log["user"])[0]).astype(str))),
+        "in another time zone": required(
+            log.assign(**{name: log[name].dt.tz_convert("Asia/Tokyo") for name in ("submit", "start", "end")}),
+            until.tz_convert("Asia/Tokyo"),
+        ),
     }
     return pd.Series(changed) / base - 1
+
+
+#: Numbers of `gpudemand.planning.need` that are not fitted, and others to try; of windows simulated, a tenth.
+OTHER_CONSTANTS = {"RESOLUTION": (0.0005, 0.005), "_MOST_ENDS": (6, 14), "_MOST_SIMULATED": (50_000, 1e12)}
+
+
+def constants(data: Path) -> pd.DataFrame:
+    """Relative changes of the requirement, 28 days ahead at three origins of each log, with other constants."""
+    logs = [check_jobs(load(data)) for load in LOGS.values()]
+    ends = [(log, end_of_record(log) - pd.Timedelta(days=days)) for log in logs for days in (0, 35, 70)]
+
+    def required() -> FloatArray:
+        return np.array([forecast_need(checked_as_of(log, end), TARGET, end).quantile(SHARE, 28) for log, end in ends])
+
+    base, rows = required(), {}
+    for name, values in OTHER_CONSTANTS.items():
+        bundled = getattr(need_module, name)
+        for value in values:
+            setattr(need_module, name, value)
+            change = required() / base - 1
+            rows[name, value] = {"mean": change.mean(), "root mean square": np.sqrt((change**2).mean())}
+            rows[name, value]["largest"] = np.abs(change).max()
+        setattr(need_module, name, bundled)
+    return pd.DataFrame(rows).T
+
+
+def outcome_errors(data: Path) -> pd.Series:
+    """Largest errors of the share of jobs in time between the numbers of GPUs that are simulated, by log and grid."""
+    rows, fine = {}, np.geomspace(0.8, 1.6, 61)
+    for name, load in LOGS.items():
+        jobs = check_jobs(load(data))
+        need, bundled = forecast_need(jobs, TARGET, end_of_record(jobs)), need_module._OUTCOMES
+        grids = {"fine": fine, "all": bundled, "few": need_module._FEW_OUTCOMES}
+        found = {}
+        for grid, need_module._OUTCOMES in grids.items():
+            table = need.outcomes(TARGET)
+            found[grid] = np.interp(fine, table["ratio"], table["share_in_time"])
+        need_module._OUTCOMES = bundled
+        rows |= {(name, grid): np.abs(found[grid] - found["fine"]).max() for grid in ("all", "few")}
+    return pd.Series(rows)
 
 
 KINDS = ("flat", "weekly", "outage", "decline")
@@ -535,6 +580,8 @@ def main() -> None:
         print(f"Peaks of series, 28 days ahead\n{compare_series(args.data).round(4).to_string()}\n")
         moved = pd.DataFrame({name: moves(load(args.data)) for name, load in LOGS.items()})
         print(f"Changes of the requirement with what should not matter\n{moved.map('{:+.1%}'.format).to_string()}\n")
+        print(f"Changes of the requirement with other constants\n{constants(args.data).round(4).to_string()}\n")
+        print(f"Errors of shares in time between simulated queues\n{outcome_errors(args.data).round(3).to_string()}\n")
         print(f"Orders of 25 logs where nobody waits\n{needless_orders().to_string()}")
     if args.promises or args.data is not None:
         print(f"Share of windows that need more, promised and what came\n{promises().round(3).to_string(index=False)}")

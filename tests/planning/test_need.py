@@ -10,6 +10,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.jobs.table import as_jobs, as_of
+from gpudemand.planning import need as need_module
 from gpudemand.planning.need import (
     RESOLUTION,
     JobTimes,
@@ -262,6 +263,21 @@ def test_seconds_names_and_zones_change_nothing(stationary):
         changed = forecast_need(jobs, TARGET, END)
         assert changed.base == pytest.approx(need.base, abs=1)
         np.testing.assert_allclose(changed.weekly, need.weekly, atol=1)
+
+
+def test_a_log_of_many_jobs_simulates_fewer_windows_and_knows_as_long_a_past(monkeypatch):
+    day = 200 * (1 - np.linspace(0, 1, 3000) ** 0.7)  # ever more jobs
+    log = table(np.sort(day)[::-1] + 0.01, np.random.default_rng(0).exponential(60.0, 3000), 1.0)
+    every = forecast_need(log, TARGET, END)
+    simulated = []
+    monkeypatch.setattr(need_module, "_MOST_SIMULATED", 1)
+    monkeypatch.setattr(need_module, "fewest_gpus", lambda *args: simulated.append(1) or fewest_gpus(*args))
+    some = forecast_need(log, TARGET, END)
+    assert len(simulated) < 0.5 * len(every.weekly)
+    assert len(some.weekly) == len(every.weekly)
+    np.testing.assert_allclose(some.weekly, every.weekly, rtol=0.1, atol=1)
+    for days in (28, 90):
+        assert some.quantile(0.95, days) == pytest.approx(every.quantile(0.95, days), rel=0.03)
 
 
 def test_jobs_of_twice_the_gpus_need_twice_as_many(stationary):
