@@ -71,15 +71,30 @@ def variants(log: pd.DataFrame, rng: np.random.Generator) -> Iterator[tuple[str,
         yield "from", log[log["begin"] >= time]
 
 
-def found(kind: str, log: pd.DataFrame) -> bool | None:
-    """Whether jobs are said to be missing; None where it does not matter."""
+def edge_of(kind: str, log: pd.DataFrame) -> plausibility.Edge | None:
+    """What tells whether jobs are missing; None where it does not matter."""
     if kind in ("since", "from"):
         edge = plausibility.begin_of_log(log)
-        matters = edge is not None and edge.length_s >= DAY_S
-        return edge.evidence >= plausibility.EVIDENCE if edge is not None and matters else None
+        return edge if edge is not None and edge.length_s >= DAY_S else None
     edge = plausibility.end_of_log(log)
-    matters = edge is not None and edge.remaining_s >= DAY_S / 2
-    return plausibility.ends_only(edge) if edge is not None and matters else None
+    return edge if edge is not None and edge.remaining_s >= DAY_S / 2 else None
+
+
+def found(kind: str, edge: plausibility.Edge) -> bool:
+    """Whether jobs are said to be missing."""
+    return edge.evidence >= plausibility.EVIDENCE if kind in ("since", "from") else plausibility.ends_only(edge)
+
+
+def limits(edges: list[tuple[str, plausibility.Edge]]) -> pd.DataFrame:
+    """Per cent of logs of ended jobs that are found, and of whole ones that are taken for such, at other limits."""
+    ends = [(kind == "ended", edge) for kind, edge in edges if kind not in ("since", "from") and not edge.stops]
+    count = [sum((kind == "ended") == lacks for kind, _ in edges if kind not in ("since", "from")) for lacks in (0, 1)]
+    rows = []
+    for evidence in (3, 4, 5, 6, 8):
+        for most in (1.15, 1.2, 1.25, 1.3, 1.4):
+            said = [lacks for lacks, edge in ends if edge.evidence > evidence and 0.5 < edge.fade < most]
+            rows.append((evidence, most, 100 * sum(said) / count[1], 100 * (len(said) - sum(said)) / count[0]))
+    return pd.DataFrame(rows, columns=["evidence", "fade below", "found", "false"]).round(2)
 
 
 def logs(folder: Path, seeds: int) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -101,12 +116,14 @@ def main() -> None:
     rows, rng = [], np.random.default_rng(0)
     for name, log in logs(arguments.folder, arguments.seeds):
         made = [*variants(log, rng), *([("whole", log)] if name in LOGS else [])]
-        rows += [(kind, name, found(kind, part.reset_index(drop=True))) for kind, part in made]
-    table = pd.DataFrame(rows, columns=["log", "from", "found"]).dropna()
-    counts = table.assign(found=table["found"].astype(int)).groupby(["log", "from"])["found"].agg(["sum", "count"])
+        edges = ((kind, edge_of(kind, part.reset_index(drop=True))) for kind, part in made)
+        rows += [(kind, name, edge) for kind, edge in edges if edge is not None]
+    table = pd.DataFrame([(*row[:2], int(found(row[0], row[2]))) for row in rows], columns=["log", "from", "found"])
+    counts = table.groupby(["log", "from"])["found"].agg(["sum", "count"])
     text = counts["sum"].astype(str) + " of " + counts["count"].astype(str)
     print(text.unstack(fill_value="").to_string())
     print(counts.groupby("log").sum().to_string())
+    print(limits([(kind, edge) for kind, _, edge in rows]).to_string(index=False))
 
 
 if __name__ == "__main__":

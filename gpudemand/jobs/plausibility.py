@@ -22,7 +22,7 @@ DOUBTS, COMPLETE_FROM, COMPLETE_UNTIL = "doubts", "complete_from", "complete_unt
 _DAY_S = 86_400.0
 #: Fewer jobs tell nothing of the others, nor how large they are.
 _MIN_JOBS = 20
-#: `python -m benchmarks.truncated_logs` shows what these find. Missing jobs, of which by chance none is in the log; and
+#: `python -m benchmarks.truncated_logs` shows what these and others find. Missing jobs, of which by chance none is in the log; and
 #: shares that they explain of how what was held fades before its end: more nearly all than nothing, and not less than
 #: demand did itself.
 EVIDENCE, FADE = 5.0, (0.5, 1.25)
