@@ -22,9 +22,8 @@ DOUBTS, COMPLETE_FROM, COMPLETE_UNTIL = "doubts", "complete_from", "complete_unt
 _DAY_S = 86_400.0
 #: Fewer jobs tell nothing of the others, nor how large they are.
 _MIN_JOBS = 20
-#: `python -m benchmarks.truncated_logs` shows what these and others find. Missing jobs, of which by chance none is in the log; and
-#: shares that they explain of how what was held fades before its end: more nearly all than nothing, and not less than
-#: demand did itself.
+#: How many jobs must be missing, and how much of how what ran fades before the end they explain: more nearly all than
+#: nothing, and not less than demand did itself. `python -m benchmarks.truncated_logs` shows what these and others find.
 EVIDENCE, FADE = 5.0, (0.5, 1.25)
 #: Less does not change a day's mean.
 _MISSING_S = 0.5 * _DAY_S
