@@ -139,7 +139,7 @@ def published(name: str) -> Transformer:
     hint = f" Did you mean {' or '.join(alike[:6])}?" if alike else nearest(plain, _table().index)
     raise InputError(
         f"{shorten(name)!r} is not among the published models that are known here.{hint} Give the path of its "
-        "config.json; in Python, a dict of its sizes does."
+        "config.json, a dict of its sizes (in Python), or the code of a network (in the shell, model.py:build_model)."
     )
 
 

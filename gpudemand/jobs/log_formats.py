@@ -109,7 +109,7 @@ def open_philly(path: Path, limits: Limits = LIMITS) -> TextTable:
             rows += _attempts(job)
         except (TypeError, KeyError, AttributeError) as error:
             message = f"{path.name!r} is not a list of Philly jobs (each with jobid, submitted_time and attempts)"
-            raise InputError(f"{message}: entry {number} gives {error!r}.") from error
+            raise InputError(f"{message}: see entry {number} ({error}).") from error
     schema = pa.schema([(name, pa.string()) for name in _PHILLY])
     columns = [[_text_or_none(row[name]) for row in rows] for name in _PHILLY]
     return TextTable(pa.table(columns, schema=schema), np.arange(1, len(rows) + 1), path.name)

@@ -365,7 +365,7 @@ def _from_json(path: Path, limits: Limits) -> TextTable:
     try:
         rows = [_json_row(job) for job in jobs]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path.name!r} is not the JSON of sacct --json ({error!r}); run sacct with -P.") from error
+        raise InputError(f"{path.name!r} is not the JSON of sacct --json ({error}); run sacct with -P.") from error
     names = [*("JobID", "User", "Account", "Cluster", "Partition", "QOS", "State", "Submit", "Eligible", "Start")]
     names += ["End", "ElapsedRaw", "TimelimitRaw", "AllocTRES", "ReqTRES"]
     schema = pa.schema([(name, pa.string()) for name in names])
