@@ -275,7 +275,11 @@ def _texts(study: Study, tables: dict[str, pd.DataFrame], earlier: EarlierReport
     # Held and wanted are the same where a log tells no starts.
     wanted = "wanted" in tables and ("waits" in tables or numbers["jobs"] is None)
     return {
-        "summary": [*study.source.unlikely(), *summarize(numbers, tables, part), *since],
+        "summary": [
+            *(said[:1].upper() + said[1:] for said in study.source.unlikely()),
+            *summarize(numbers, tables, part),
+            *since,
+        ],
         "since": since,
         "caveats": text.caveats(numbers, study.demand.windows, tables, study.skipped, scenarios),
         "skipped": study.skipped,

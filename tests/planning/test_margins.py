@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gpudemand.datasets import load_jobs_sample
 from gpudemand.planning.need import (
     _CREDIBILITY,
     _DRIFT,
@@ -38,6 +39,13 @@ def test_neither_choice_nor_blending_by_past_loss_beats_the_plan():
     """As docs/explanation/waits.md says."""
     losses = orders.by_past_loss()
     assert (losses["plan"] <= losses.drop(columns="plan").min(axis=1)).all()
+
+
+@pytest.mark.slow
+def test_what_should_not_matter_moves_the_order_of_the_sample_by_less_than_3_percent():
+    moved = orders.moves(load_jobs_sample(), 30)
+    assert len(moved) == 7
+    assert (moved.abs() <= 0.03).all()
 
 
 def test_growth_beyond_the_lead_lowers_the_error():

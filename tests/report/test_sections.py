@@ -248,6 +248,14 @@ def test_many_users_in_few_days_have_groups_but_no_segments(tmp_path):
 
 
 @pytest.mark.usefixtures("quick", "undrawn")
+@pytest.mark.filterwarnings("ignore:no job of this log ended")
+def test_what_is_unlikely_in_a_log_stands_first_as_a_sentence(tmp_path, quick, undrawn, monkeypatch):
+    monkeypatch.setattr(JobSource, "unlikely", lambda self: ["no job of this log ended."])
+    page = build_report(make_log(days=60), tmp_path / "out", horizon=7).read_text(encoding="utf-8")
+    summary = page[page.index('<div id="summary">') :]
+    assert summary.split("<p>")[1].startswith("No job of this log ended.")
+
+
 def test_no_recent_jobs_no_scenarios(tmp_path):
     log = make_log(days=45, per_day=4)
     skipped, html = skipped_sections_of(build_report(log, tmp_path, horizon=7, until="2026-04-04"))
