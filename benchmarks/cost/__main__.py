@@ -4,9 +4,9 @@
 
 DIR holds a folder a project, as `benchmarks.cost.load` reads them. With one folder, whole groups of it are held out in
 turn; with another `--test` folder, the first is the training and the second the test set. Needs timm and torchvision
-for networks that the cache lacks; with ``--traced`` those are dropped. Six tracks are run only by name: those of the
+for networks that the cache lacks; with ``--traced`` those are dropped. Seven tracks are run only by name: those of the
 papers, ``dnnabacus`` (on the bundled measurements), ``placement`` and ``lattuada``; of large models ``llm`` and
-whole ``trainings``; and ``scripts``, published training scripts.
+whole ``trainings``; ``scripts``, published training scripts; and ``ratios`` of speed between types of GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.cost import dnnabacus, lattuada, llm, memory, placement, scripts, trainings
+from benchmarks.cost import dnnabacus, lattuada, llm, memory, placement, scripts, speed_ratios, trainings
 from benchmarks.cost.calibration_curve import calibration_curve
 from benchmarks.cost.methods import EXTRA, METHODS
 from benchmarks.cost.score import held_out, log_errors, predictions
@@ -34,6 +34,7 @@ BY_NAME = {
     "llm": llm.run,
     "scripts": scripts.run,
     "trainings": trainings.run,
+    "ratios": speed_ratios.run,
 }
 
 

@@ -24,7 +24,7 @@ def table_of(track: Track, data: Path, cache: TraceCache, *, trace: bool = True)
     """Features of the jobs of a track; graphs that are missing are traced."""
     found = [name for name in (*track.sources, *track.beside) if (data / name).is_dir()]
     jobs = pd.concat([jobs_of(READERS[name](data / name)) for name in found], ignore_index=True)
-    jobs, one_of = _collapsed(jobs[track.rows(jobs)]), list(track.one_of)
+    jobs, one_of = collapsed_hosts(jobs[track.rows(jobs)]), list(track.one_of)
     if one_of:
         jobs = jobs.groupby(one_of, dropna=False).sample(1, random_state=0)
     if trace:
@@ -35,7 +35,7 @@ def table_of(track: Track, data: Path, cache: TraceCache, *, trace: bool = True)
     return with_terms(jobs, cache).reset_index(drop=True)
 
 
-def _collapsed(jobs: pd.DataFrame) -> pd.DataFrame:
+def collapsed_hosts(jobs: pd.DataFrame) -> pd.DataFrame:
     """On one GPU, rows of several hosts are repetitions: their median."""
     known = [name for name in jobs.columns if name != "step_time_s"]
     jobs = jobs.assign(host=jobs["host"].where(jobs["n_gpus"] > 1, ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from gpudemand.cost.model import CostModel
 from gpudemand.cost.operators import Operator
 from gpudemand.cost.parallel import LoRA
 from gpudemand.cost.step_time_model import FarFromTrainingWarning
-from gpudemand.datasets.devices import Device, device
+from gpudemand.datasets.devices import Device, device, devices
 from gpudemand.datasets.registry import bundled_path
 
 #: Trainings of the mix with their graphs: ``python -m scripts.make_reference_mix``.
@@ -33,10 +34,11 @@ _DECODERS = (
     ("llama-3-8b", 2048, 2, "full", LoRA(16)),
     ("mistral-7b", 2048, 2, "full", LoRA(16, bits=4)),
 )
-#: Deviations of the log ratio: of all networks on a pair of types together, of a single network beside it
-#: (``python -m benchmarks.cost.speed_ratios``).
-_OF_PAIR, _OF_NETWORK = 0.15, 0.15
-_LEVEL = 0.9
+#: Deviations of the log ratio: between types whose dies were measured, of a single network beside it, what a die of
+#: which nothing was measured adds, and one of another maker, of which one die was (``--track ratios`` of
+#: ``python -m benchmarks.cost``; hypot(0.09, 0.106) is the 0.139 of dies held out).
+_OF_PAIR, _OF_NETWORK, _OF_NEW_DIE, _OF_OTHER_MAKER = 0.09, 0.21, 0.106, 0.69
+_MEASURED_MAKER, _LEVEL = "NVIDIA", 0.9
 
 
 class Training(NamedTuple):
@@ -115,14 +117,15 @@ def mix_ratios(
     """
     types = [_gpu(before), _gpu(after)]
     shares = _shares(weights)
-    networks = _networks(types[0], types[1], host, model)
+    predictor = _with_one_host(_bundled() if model is None else model, host)
+    networks = _networks(types[0], types[1], predictor)
     by_kind = networks.groupby("kind", sort=False)
     found = pd.DataFrame({"ratio": by_kind["ratio"].mean(), "fits": by_kind["fits"].mean()})
     every = found.mul(shares, axis=0).sum().rename("all")
     found = pd.concat([found, every.to_frame().T])
     # Networks that as many of equal weight would be worth.
     counts = np.r_[by_kind.size(), 1.0 / (shares**2 / by_kind.size()).sum()]
-    deviations = _deviations(types[0], types[1], counts)
+    deviations = _deviations(types[0], types[1], counts, predictor.fitted_on_.get("gpu", {}))
     if weights is None:
         # Of a mean with weights that are uniform on the simplex.
         deviations[-1] = np.hypot(
@@ -131,9 +134,25 @@ def mix_ratios(
     return _with_interval(found, deviations)
 
 
-def _deviations(before: Device, after: Device, counts: FloatArray) -> FloatArray:
-    """Deviations of the log ratio of means of so many networks."""
-    return np.hypot(_OF_PAIR, _OF_NETWORK / np.sqrt(counts)) * (before.name != after.name)
+def _deviations(before: Device, after: Device, counts: FloatArray, measured: Mapping[str, Any]) -> FloatArray:
+    """Deviations of the log ratio of means of so many networks; errors of one die are shared by its variants."""
+    if before.name == after.name:
+        return np.zeros(len(counts))
+    own = [_of_die(one, measured) for one in (before, after)] if before.die != after.die or not before.die else []
+    return np.asarray(np.hypot(np.sqrt(_OF_PAIR**2 + np.sum(np.square(own))), _OF_NETWORK / np.sqrt(counts)))
+
+
+def _of_die(hardware: Device, measured: Mapping[str, Any]) -> float:
+    if hardware.vendor not in (_MEASURED_MAKER, ""):
+        return _OF_OTHER_MAKER
+    return 0.0 if hardware.die in _dies(tuple(measured.get("devices", ()))) else _OF_NEW_DIE
+
+
+@functools.lru_cache(maxsize=4)
+def _dies(names: tuple[str, ...]) -> frozenset[str]:
+    """Dies of the devices in the training data; a device of a user has none."""
+    table = devices()["die"]
+    return frozenset(table[[name for name in names if name in table.index]])
 
 
 def _with_interval(found: pd.DataFrame, deviation: FloatArray) -> pd.DataFrame:
@@ -165,10 +184,10 @@ def _shares(weights: Mapping[str, float] | None) -> pd.Series:
     return shares / shares.sum()
 
 
-def _networks(before: Device, after: Device, host: float | str | None, model: CostModel | None) -> pd.DataFrame:
+def _networks(before: Device, after: Device, predictor: CostModel) -> pd.DataFrame:
     """Ratio and probability to fit `after` of each network of the mix."""
     half = "bf16" if all("bf16" in one.precisions for one in (before, after)) else "fp16"
-    predictor, trainings = _predictor(host) if model is None else model, _trainings()
+    trainings = _trainings()
     jobs = [one.on(hardware, half) for hardware in (before, after) for one in trainings]
     with warnings.catch_warnings():
         # Intervals are those of ratios, which do not take those of times.
@@ -178,13 +197,18 @@ def _networks(before: Device, after: Device, host: float | str | None, model: Co
     return pd.DataFrame({"kind": [one.kind for one in trainings], "ratio": seconds[1] / seconds[0], "fits": fits})
 
 
-@functools.lru_cache(maxsize=4)
-def _predictor(host: float | str | None) -> CostModel:
-    """The bundled predictor with one host for all GPUs."""
-    if host is not None:
-        return CostModel.load(host=host)
-    bundled = CostModel.load()
-    return CostModel.load(host=float(np.exp(bundled.models_["gpu", "step_time_s"].hosts_.mean)))
+@functools.cache
+def _bundled() -> CostModel:
+    return CostModel.load()
+
+
+def _with_one_host(model: CostModel, host: float | str | None) -> CostModel:
+    """The model with one host for all GPUs; the one given is left as it is."""
+    found, step_time = copy.copy(model), copy.copy(model.models_["gpu", "step_time_s"])
+    hosts = step_time.hosts_
+    step_time.hosts_ = hosts.told(float(np.exp(hosts.mean)) if host is None else host)
+    found.models_ = {**model.models_, ("gpu", "step_time_s"): step_time}
+    return found
 
 
 @functools.cache

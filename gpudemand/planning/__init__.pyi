@@ -5,7 +5,7 @@ from .placement import fewer_gpus, place_jobs, predicted_times
 from .programmes import Programme, Serving
 from .quantiles import QuantileTable
 from .queue import simulate_queue
-from .run_time import RunTimeModel, SurvivalCurves
+from .run_time import RunTimeModel, SurvivalCurves, fixed_length
 from .scenarios import (
     Growth,
     LargerBatch,
@@ -51,6 +51,7 @@ __all__ = [
     "expected_queueing",
     "fewer_gpus",
     "fits_on_cards",
+    "fixed_length",
     "forecast_submissions",
     "place_jobs",
     "plan_backtest",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,9 +13,10 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.utils.validation import check_is_fitted
 
-from gpudemand._array import BoolArray, FloatArray, IntArray
+from gpudemand._array import STRING, BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.forecast.intervals import check_levels
+from gpudemand.jobs.schema import OTHER_KEYS
 from gpudemand.jobs.table import (
     check_jobs,
     checked_as_of,
@@ -354,6 +356,66 @@ def _history(jobs: pd.DataFrame, log: pd.DataFrame, keys: Sequence[str]) -> dict
         "last_hour": np.log1p(in_last_hour),
         "unfinished": np.log1p(unfinished),
     }
+
+
+#: Words of sessions that people work in, which notebooks, desktops and schedulers name jobs and queues by.
+_SESSION = re.compile(
+    r"(?:^|[^a-z])(?:notebooks?|jupyter(?:lab|hub)?|vs-?code|code-server|rstudio|interactive|desktop)(?:$|[^a-z])"
+    r"|^(?:bash|zsh|sh|tmux|screen)$",
+    re.IGNORECASE,
+)
+#: Run time over the time limit, or over the usual one of a user, within which they are alike.
+_ALIKE = 0.02
+#: Jobs of a user who lets them all run for the same number of hours.
+_MIN_ALIKE = 5
+
+
+def fixed_length(jobs: pd.DataFrame) -> BoolArray:
+    """Jobs that a faster GPU would not shorten, as the log tells.
+
+    Those that ended by their time limit: with status ``timeout``, or after the requested time, within 2 %; sessions
+    that people work in, by the words in ``name``, ``partition`` and ``qos``; and jobs of users all of whose jobs, five
+    or more, run for the same whole number of hours.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        A job table; ``status``, ``requested_time``, ``name``, ``partition`` and ``qos`` are used where it has them.
+
+    Returns
+    -------
+    ndarray of bool, shape (n_jobs,)
+
+    Raises
+    ------
+    InputError
+        If `jobs` is no job table.
+
+    Examples
+    --------
+    >>> start = pd.to_datetime(["2026-01-05 08:00"] * 3, utc=True)
+    >>> hours = pd.to_timedelta([24.0, 5.3, 2.1], unit="h")
+    >>> jobs = pd.DataFrame({"user": ["ada", "ada", "ben"], "start": start, "end": start + hours, "gpus": 1})
+    >>> jobs = jobs.assign(requested_time=24 * 3600.0, name=["train", "train", "jupyter-ben"])
+    >>> fixed_length(jobs).tolist()
+    [True, False, True]
+    """
+    jobs = check_jobs(jobs)
+    seconds = (jobs["end"] - start_times(jobs)).dt.total_seconds()
+    limited = jobs["status"].eq("timeout") | ((seconds / jobs["requested_time"] - 1.0).abs() <= _ALIKE)
+    text = [jobs[name].astype(STRING).fillna("") for name in ("name", *OTHER_KEYS) if name in jobs.columns]
+    sessions = [column.map(lambda words: _SESSION.search(words) is not None).to_numpy(dtype=bool) for column in text]
+    return np.logical_or.reduce([limited.to_numpy(dtype=bool), _same_hours(jobs["user"], seconds), *sessions])
+
+
+def _same_hours(users: pd.Series, seconds: pd.Series) -> BoolArray:
+    """Jobs of users whose jobs have all ended after the same whole number of hours."""
+    hours = seconds / SECONDS_PER_HOUR
+    by_user = hours.groupby(users)
+    usual, ended = by_user.transform("median").round(), by_user.transform("count")
+    alike = (hours - usual).abs() <= _ALIKE * usual
+    every = alike.groupby(users).transform("sum") == ended
+    return (every & alike & (usual >= 1) & (ended >= _MIN_ALIKE)).to_numpy(dtype=bool)
 
 
 class _Range(NamedTuple):
