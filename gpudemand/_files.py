@@ -276,13 +276,13 @@ def _beside(target: Path) -> Iterator[Path]:
         folder = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=target.parent, ignore_cleanup_errors=True)
         with folder, _locked(Path(folder.name)) as locked:
             if locked is not False:
-                with _named(target):
+                with named(target):
                     yield Path(folder.name, target.name)
                 return
 
 
 @contextmanager
-def _named(target: Path) -> Iterator[None]:
+def named(target: Path) -> Iterator[None]:
     """Let errors of a full disk, and of names that libraries refuse, name what could not be written."""
     try:
         yield

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gpudemand._files import file_sha256, lock, manifest_text, read_manifest, replace_file, utf8_name, wait_for
+from gpudemand._files import file_sha256, lock, manifest_text, named, read_manifest, replace_file, utf8_name, wait_for
 from gpudemand._validation import InputError, shorten
 
 
@@ -29,6 +29,10 @@ def locked_folder(path: Path, own: str, what: str) -> Iterator[None]:
     """
     if path.is_file():
         raise InputError(f"{str(path)!r} is a file; name a folder.")
+    if path.is_symlink() and not path.exists():
+        raise InputError(
+            f"{str(path)!r} is a link to {os.readlink(path)!r}, which is not there; make or mount it first."
+        )
     exact_name(path)
     path.mkdir(parents=True, exist_ok=True)
     held = [place.name for place in path.iterdir() if place.name[0] != "."]
@@ -168,7 +172,8 @@ class Store:
         file = self.path / _TMP / name
         file.parent.mkdir(exist_ok=True)
         try:
-            yield file
+            with named(self.path):
+                yield file
         finally:
             file.unlink(missing_ok=True)
 
@@ -247,5 +252,10 @@ def open_store(path: Path) -> Iterator[Store]:
             Store(path, {"zone": "UTC", "pulls": {}}, {}).commit()
         store = read_store(path)
         store.remove_unlisted()
-        yield store
+        try:
+            yield store
+        except FileNotFoundError as error:
+            if is_store(path):
+                raise
+            raise InputError(f"{str(path)!r} was moved or deleted while it was written; try again.") from error
         shutil.rmtree(path / _TMP, ignore_errors=True)

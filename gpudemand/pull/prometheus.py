@@ -177,6 +177,8 @@ class PrometheusClient:
         except requests.exceptions.RequestException as error:
             raise self._failure(error) from error
         content = self._content(answer, body)
+        if isinstance(content, dict) and content.get("isPartial"):  # VictoriaMetrics: sums are too low
+            raise _TemporaryError(f"{self.place} answers with a part of what it stores only.")
         self._check_clock(answer)
         return content
 
@@ -484,11 +486,32 @@ def _put(
     rows = kubernetes.rows_of(samples, nodes)
     if rows.empty:
         return pd.DatetimeIndex([], tz="UTC")
+    if not replace:
+        _check_names(store, rows, client.place)
     for month, own in rows.groupby(rows["ds"].dt.strftime("%Y-%m")):
         new = arrow_table(own)
         store.merge(TABLE, str(month), new, new.select(["ds"] if replace else _KEY), ["ds", *kubernetes.COLUMNS])
     done.samples += len(rows)
     return pd.DatetimeIndex(rows.loc[rows["measure"] == "installed", "ds"].unique())
+
+
+def _check_names(store: Store, rows: pd.DataFrame, place: str) -> None:
+    """Raise if the store has other nodes or namespaces at the same times, and none of these: both would count."""
+    held = store.query(
+        TABLE,
+        "SELECT DISTINCT measure, namespace, node, ds FROM stored WHERE measure IN ('installed', 'held') AND "
+        f"ds BETWEEN '{rows['ds'].min().isoformat()}' AND '{rows['ds'].max().isoformat()}'",
+    )
+    stored = rows[:0] if held is None else held.to_pandas()
+    for measure, name in (("installed", "node"), ("held", "namespace")):
+        then, now = (each.loc[each["measure"] == measure, ["ds", name]] for each in (stored, rows))
+        now = now[now["ds"].isin(then["ds"])]
+        if len(now) and now.merge(then).empty:
+            raise InputError(
+                f"{place} has {name}s such as {now[name].iloc[0]!r} where {str(store.path)!r} has "
+                f"{then[name].iloc[0]!r} and none of them: it may be another cluster; pull it into a store of its own, "
+                "or add --replace (replace=True) if they were renamed."
+            )
 
 
 def _note(

@@ -431,17 +431,22 @@ def _pull_cluster(
     source = _source(name, _viewer())
     windows, state = _windows(store, source, since), states.get(source)
     expected = _newest_runs(store, name, state)
-    #: Those whom earlier pulls may not have been allowed to see, also of a pull that was interrupted.
-    new = set(filter(None, (state or {}).get("new_users", "").split(",")))
-    users = {str(owner[2]) for owner in _runs(store, name, "true", newest=True).values()} - new
+    stored = {str(owner[2]) for owner in _runs(store, name, "true", newest=True).values()}
+    #: Those whom this viewer was not shown yet, and those shown since, whose earlier runs are not read yet.
+    unseen, new = (
+        {*filter(None, state.get(key, "").split(","))} if state else of_first
+        for key, of_first in (("unseen_users", set(stored)), ("new_users", set()))
+    )
+    users = stored - new - unseen
 
     def note(end: pd.Timestamp) -> None:
         """Count the time until `end` as read, if the pull was shown all that an earlier one was."""
         if done.owners >= set(expected.values()):
             states[source] = covered(states.get(source, {}), windows[0][0], end)
-        if state:
-            new.update({str(owner[2]) for owner in done.owners if str(owner[0]).lower() == name and owner[2]} - users)
-            states[source]["new_users"] = ",".join(sorted(new))
+        shown = {str(owner[2]) for owner in done.owners if str(owner[0]).lower() == name and owner[2]}
+        new.update(shown - users if state else ())
+        unseen.difference_update(shown)
+        states[source] |= {"new_users": ",".join(sorted(new)), "unseen_users": ",".join(sorted(unseen))}
         store.commit()
 
     for begin, end in windows:
@@ -521,9 +526,11 @@ def _take_files(
             if (events := events_of_file(file)) is not None:
                 keep_events(store, events)
                 continue
+            _check_whole(file, given.name)
             jobs = _take(store, done, file, shards, tz)
         if jobs is None:
             continue
+        _check_zone(store, jobs, given.name)
         newest = jobs[["submit", "start", "end"]].max(axis=1)
         for name, rows in jobs.groupby(jobs["cluster"].str.lower()):
             # A run that began long before the file's window does not say when that began; ends do.
@@ -536,6 +543,34 @@ def _take_files(
                 periods.append((begin, end, source))
     for begin, end, source in sorted(periods):
         _states(store)[source] = covered(_states(store).get(source, {}), begin, end)
+
+
+def _check_whole(file: Path, name: str) -> None:
+    """Raise for a file that ends within a line, whose last number may have lost its end."""
+    with file.open("rb") as content:
+        content.seek(max(file.stat().st_size - 1, 0))
+        if content.read() not in (b"\n", b""):
+            raise InputError(f"{name!r} ends within a line, as if it had been cut off; copy it again.")
+
+
+def _check_zone(store: Store, jobs: pd.DataFrame, name: str) -> None:
+    """Raise if a file has runs of the store at other times, as if read in another zone: both would count."""
+    found = store.query("jobs", 'SELECT cluster, job_id_raw, submit, "end" FROM stored WHERE "end" IS NOT NULL')
+    if found is None:
+        return
+    both = jobs.merge(found.to_pandas(), on=["cluster", "job_id_raw"], suffixes=("", "_stored"))
+    apart = both["submit"] - both["submit_stored"]
+    of_zones = (apart == both["end"] - both["end_stored"]) & (apart % _ZONES_APART == pd.Timedelta(0))
+    shifted = apart[of_zones & (apart != pd.Timedelta(0))]
+    if len(shifted) >= _SAME_RUNS:
+        raise InputError(
+            f"{len(shifted):,} runs of {name!r} are in the store at times that are apart by whole quarters of an hour, "
+            "and would count twice: pass the zone of its times with tz= (--tz), or read it into a new store."
+        )
+
+
+#: All zones of today are a multiple of this apart; of requeued runs, hardly a few are by chance, to the second.
+_ZONES_APART, _SAME_RUNS = pd.Timedelta("15min"), 3
 
 
 def _take(

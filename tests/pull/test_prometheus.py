@@ -522,6 +522,34 @@ def test_credentials_of_a_netrc_are_not_sent(server, tmp_path, monkeypatch, toke
     assert sent == [wanted]
 
 
+def test_a_partial_answer_lowers_nothing(server, tmp_path):
+    pull(server, tmp_path)
+    before = read_store(tmp_path).read("usage")
+    half = {"status": "success", "isPartial": True, "data": {"result": [{"metric": {}, "values": []}]}}
+    server.faults = [(200, json.dumps(half).encode(), {})] * 5
+    with pytest.raises(InputError, match="a part of what it stores only, 5 times in a row"):
+        pull(server, tmp_path)
+    assert read_store(tmp_path).read("usage").equals(before)
+
+
+@pytest.mark.parametrize(("label", "query"), [("node", kubernetes.ALLOCATABLE), ("namespace", kubernetes.PODS)])
+def test_renamed_nodes_and_namespaces_do_not_count_twice(server, tmp_path, label, query):
+    pull(server, tmp_path)
+    before = read_store(tmp_path).read("usage")
+    name = NAMES[query]
+    renamed = [{**each, "metric": each["metric"] | {label: f"new-{each['metric'][label]}"}} for each in RECORDED[name]]
+    server.series = RECORDED | {name: renamed}
+    with pytest.raises(InputError, match=f"has {label}s such as 'new-.*--replace"):
+        pull(server, tmp_path)
+    assert read_store(tmp_path).read("usage").equals(before)
+    pull(server, tmp_path, replace=True)
+    found = read_store(tmp_path).read("usage").to_pandas()
+    measures = found.groupby("measure")["y"].sum()
+    assert measures[["installed", "held"]].equals(
+        before.to_pandas().groupby("measure")["y"].sum()[["installed", "held"]]
+    )
+
+
 @pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy"])
 def test_credentials_are_not_given_to_a_proxy_of_the_environment(server, monkeypatch, name):
     monkeypatch.setenv(name, f"http://127.0.0.1:{server.server_address[1]}")

@@ -313,3 +313,33 @@ def test_a_folder_with_other_things_is_no_store(cluster, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match=r"and no store; name an empty or a new folder"):
         cluster.pull(tmp_path, LAST)
+
+
+def printed(path, name="sacct.psv"):
+    """What sacct prints where times have no zone."""
+    rows = ["JobIDRaw|JobID|Cluster|User|Account|Submit|Start|End|State|ReqTRES|AllocTRES"]
+    for number in range(20):
+        begin = pd.Timestamp("2026-03-25") + number * pd.Timedelta("11h")
+        times = "|".join(f"{time:%Y-%m-%dT%H:%M:%S}" for time in (begin, begin, begin + pd.Timedelta("3h")))
+        rows.append(f"{number}|{number}|lab|ada|a|{times}|COMPLETED||gres/gpu=4")
+    (path / name).write_text("\n".join([*rows, ""]))
+    return path / name
+
+
+@pytest.mark.parametrize("tz", ["UTC", "+01:00", "Asia/Kathmandu"])
+def test_files_in_another_zone_do_not_count_twice(tmp_path, tz):
+    file, store = printed(tmp_path), tmp_path / "store"
+    slurm.pull_slurm(store, files=[file], tz="Europe/Berlin")
+    with pytest.raises(
+        InputError, match=r"runs of 'sacct.psv' are in the store at times .* zone of its times with tz="
+    ):
+        slurm.pull_slurm(store, files=[file], tz=tz)
+    slurm.pull_slurm(store, files=[file], tz="Europe/Berlin")
+    assert len(stored(store)) == 20
+
+
+def test_a_file_that_is_cut_off_is_refused(tmp_path):
+    file = printed(tmp_path)
+    file.write_bytes(file.read_bytes()[:-2])
+    with pytest.raises(InputError, match=r"'sacct.psv' ends within a line"):
+        slurm.pull_slurm(tmp_path / "store", files=[file], tz="UTC")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from gpudemand import _files
@@ -121,6 +123,35 @@ def test_who_holds_the_lock_is_said(tmp_path, monkeypatch):
     with open_store(tmp_path), pytest.raises(InputError, match=rf"being written by process {os.getpid()} on .* since"):
         put(tmp_path, 0, 1, 1.0)
     put(tmp_path, 0, 1, 1.0)
+
+
+def test_a_store_that_is_moved_is_one_sentence(tmp_path):
+    def moved():
+        with open_store(tmp_path / "store") as store:
+            (tmp_path / "store").rename(tmp_path / "moved")
+            store.merge("t", "2026-03", table(0, 9, 5.0), table(0, 9, 5.0).select(["k"]))
+
+    put(tmp_path / "store", 0, 2, 1.0)
+    with pytest.raises(InputError, match="was moved or deleted while"):
+        moved()
+    assert read_store(tmp_path / "moved").read("t")["y"].to_pylist() == [1, 1]
+
+
+def test_a_link_to_nothing_is_one_sentence(tmp_path):
+    (tmp_path / "link").symlink_to("not-mounted")
+    with pytest.raises(InputError, match="is a link to 'not-mounted', which is not there"):
+        put(tmp_path / "link", 0, 2, 1.0)
+
+
+def test_a_full_disk_is_told_with_the_name_of_the_store(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "Error writing bytes to file")
+
+    put(tmp_path, 0, 2, 1.0)
+    monkeypatch.setattr(pq, "write_table", full)
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}'"):
+        put(tmp_path, 0, 2, 5.0)
+    assert read_store(tmp_path).read("t")["y"].to_pylist() == [1, 1]
 
 
 def test_a_name_is_no_pattern(tmp_path):
