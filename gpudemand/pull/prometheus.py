@@ -496,21 +496,21 @@ def _put(
 
 
 def _check_names(store: Store, rows: pd.DataFrame, place: str) -> None:
-    """Raise if the store has other nodes or namespaces at the same times, and none of these: both would count."""
-    held = store.query(
-        TABLE,
-        "SELECT DISTINCT measure, namespace, node, ds FROM stored WHERE measure IN ('installed', 'held') AND "
-        f"ds BETWEEN '{rows['ds'].min().isoformat()}' AND '{rows['ds'].max().isoformat()}'",
-    )
-    stored = rows[:0] if held is None else held.to_pandas()
+    """Raise if all nodes, or all namespaces, at times that the store has are unknown to it: both would count."""
+    within = f"ds BETWEEN '{rows['ds'].min().isoformat()}' AND '{rows['ds'].max().isoformat()}'"
     for measure, name in (("installed", "node"), ("held", "namespace")):
-        then, now = (each.loc[each["measure"] == measure, ["ds", name]] for each in (stored, rows))
-        now = now[now["ds"].isin(then["ds"])]
-        if len(now) and now.merge(then).empty:
+        of = f"FROM stored WHERE measure = '{measure}'"
+        times = store.query(TABLE, f"SELECT DISTINCT ds {of} AND {within}")
+        if times is None or not times.num_rows:
+            continue
+        now = rows.loc[(rows["measure"] == measure) & rows["ds"].isin(times.to_pandas()["ds"]), name]
+        known = store.query(TABLE, f"SELECT DISTINCT {name} {of}")
+        names = set() if known is None else set(known[name].to_pylist())
+        if len(now) and not now.isin(names).any():
             raise InputError(
-                f"{place} has {name}s such as {now[name].iloc[0]!r} where {str(store.path)!r} has "
-                f"{then[name].iloc[0]!r} and none of them: it may be another cluster; pull it into a store of its own, "
-                "or add --replace (replace=True) if they were renamed."
+                f"{place} has {name}s like {now.iloc[0]!r} at times for which {str(store.path)!r} has others, such as "
+                f"{min(names)!r}: it may be another cluster; pull it into a store of its own, or add --replace "
+                "(replace=True) if they were renamed."
             )
 
 

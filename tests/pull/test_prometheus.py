@@ -539,7 +539,7 @@ def test_renamed_nodes_and_namespaces_do_not_count_twice(server, tmp_path, label
     name = NAMES[query]
     renamed = [{**each, "metric": each["metric"] | {label: f"new-{each['metric'][label]}"}} for each in RECORDED[name]]
     server.series = RECORDED | {name: renamed}
-    with pytest.raises(InputError, match=f"has {label}s such as 'new-.*--replace"):
+    with pytest.raises(InputError, match=f"has {label}s like 'new-.*--replace"):
         pull(server, tmp_path)
     assert read_store(tmp_path).read("usage").equals(before)
     pull(server, tmp_path, replace=True)
