@@ -19,7 +19,6 @@ from .forecast import (
     ClusterwiseForecaster,
     CombinedForecaster,
     EventForecaster,
-    SeasonallyAdjustedNaive,
     SeasonalNaive,
     TemporalFactorization,
     adapt,
@@ -33,6 +32,7 @@ from .report.build import build_report
 from .saved import load_model, save_model
 from .segments import TopologicalSegmenter, segment_profiles, sublevel_persistence
 from .study.plan_file import read_plan
+from .study.purchases import compare_purchases
 from .study.study import Study
 from .usage.idle import idle_table
 from .usage.read import read_usage
@@ -71,7 +71,6 @@ __all__ = [  # noqa: RUF022 (by question, then by use)
     "segment_profiles",
     "sublevel_persistence",
     "SeasonalNaive",
-    "SeasonallyAdjustedNaive",
     "ETS",
     "TemporalFactorization",
     "ClusterwiseFactorization",
@@ -92,6 +91,7 @@ __all__ = [  # noqa: RUF022 (by question, then by use)
     "plan_capacity",
     "simulate_queue",
     "expected_queueing",
+    "compare_purchases",
     "WhatIf",
     "bulk_forecast",
 ]
@@ -115,6 +115,7 @@ from .forecast import LagRegression as LagRegression
 from .forecast import LastValueProfile as LastValueProfile
 from .forecast import Naive as Naive
 from .forecast import RidgeAutoregression as RidgeAutoregression
+from .forecast import SeasonallyAdjustedNaive as SeasonallyAdjustedNaive
 from .forecast import SeasonalMedian as SeasonalMedian
 from .forecast import ShortHistoryWarning as ShortHistoryWarning
 from .forecast import Theta as Theta
@@ -129,6 +130,7 @@ from .jobs import formats as formats
 from .jobs import write_swf as write_swf
 from .planning import CapacityPlan as CapacityPlan
 from .planning import CostStepTime as CostStepTime
+from .planning import Purchase as Purchase
 from .planning import RunTimeModel as RunTimeModel
 from .planning import Serving as Serving
 from .planning import TrainingRunTime as TrainingRunTime

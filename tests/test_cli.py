@@ -101,7 +101,7 @@ def test_prices_and_gpus_installed_by_type_reach_the_page(log_file, tmp_path):
     assert result.exit_code == 0, result.stderr
     html = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "At 1.5 for a reserved and 4.0 for an on-demand GPU-hour" in html
-    assert "GPUs required by type, each a pool of its own, at the 95% service level: " in html
+    assert "By type, each a pool of its own, at the 95% service level: " in html
     costs = pd.read_parquet(tmp_path / "tables" / "purchase_mix.parquet").iloc[0]
     assert costs["break_even_share"] == pytest.approx(1.5 / 4)
     assert 0 < costs["cost"] <= min(costs["cost_reserved"], costs["cost_on_demand"])

@@ -13,6 +13,7 @@ from benchmarks.planning import (
     horizon,
     orders,
     programmes,
+    purchases,
     queues,
     ratios,
     speed,
@@ -20,7 +21,19 @@ from benchmarks.planning import (
     venus,
 )
 
-TRACKS = ("demand", "runtime", "nextday", "users", "queue", "orders", "horizon", "programmes", "ratios", "speed")
+TRACKS = (
+    "demand",
+    "runtime",
+    "nextday",
+    "users",
+    "queue",
+    "orders",
+    "horizon",
+    "programmes",
+    "purchases",
+    "ratios",
+    "speed",
+)
 
 
 def main() -> None:
@@ -68,6 +81,9 @@ def main() -> None:
 
 def _print_plans(selected: set[str], data: Path) -> None:
     """Forecasts a quarter ahead, and plans with programmes."""
+    if "purchases" in selected:
+        title = "Purchases chosen at past origins: cost in hindsight over that of the best option"
+        print(f"{title}\n{purchases.run(data).round(3).to_string()}\n")
     if "ratios" in selected:
         table = ratios.new_settings().round(4).to_string()
         print(f"Run times of settings new to their user, 40 simulated clusters\n{table}\n")

@@ -11,7 +11,7 @@ from gpudemand.cli import options
 from gpudemand.cli.cost import calibrate, cost, costs_against_log, devices, measure
 from gpudemand.cli.options import Debug, Quiet, one_line, print_message, steps, workers
 from gpudemand.cli.pull import pull
-from gpudemand.cli.report import demo, init, report
+from gpudemand.cli.report import compare, demo, init, report
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -195,7 +195,7 @@ def formats(ctx: typer.Context, debug: Debug = False) -> None:
         typer.echo(f"{name:<{width}}  {description}" + (f"  (needs --{needs})" if needs else ""))
 
 
-for command in (report, demo, init, measure, cost, calibrate, costs_against_log, devices):
+for command in (report, compare, demo, init, measure, cost, calibrate, costs_against_log, devices):
     app.command()(command)
 app.add_typer(pull, name="pull")
 

@@ -105,6 +105,67 @@ def report(
 
 
 @one_line
+def compare(
+    ctx: typer.Context,
+    plan: Annotated[Path, typer.Option(help="Plan file with [[options]].", show_default=False)],
+    log: Annotated[
+        Path | None, typer.Argument(help="Job log or store; by default that of --plan.", show_default=False)
+    ] = None,
+    format: Format = "canonical",  # noqa: A002
+    tz: Zone = None,
+    origin: Origin = None,
+    gpu_share: GpuShare = None,
+    columns: Columns = None,
+    no_limits: NoLimits = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the tables as JSON.")] = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Compare purchases: which GPUs to buy, reserve or rent, how many, and at what cost, for the jobs of a log.
+
+    Example: gpudemand compare --plan plan.toml
+    """
+    from gpudemand.report.text import purchases
+    from gpudemand.study.study import Study
+
+    asked = _asked(ctx)
+    with steps(quiet=quiet) as begin:
+        begin("Reading the log")
+        jobs = _read(asked)
+        options = {name: asked[name] for name in inspect.signature(Study).parameters if name in asked}
+        comparison = Study(jobs, **options | {"tz": asked["tz"] or "UTC", "progress": begin}).purchase_comparison
+        tables = {"purchases": comparison.table}
+        if comparison.table["cost_year"].notna().all():
+            tables |= {"break_even": comparison.break_even, "decides": comparison.decides}
+    if as_json:
+        found = {name: json.loads(table.to_json(orient="records", date_format="iso")) for name, table in tables.items()}
+        typer.echo(json.dumps(found))
+        return
+    for name, table in tables.items():
+        typer.echo(f"{_in_columns(name, table)}\n")
+    typer.echo(purchases(tables["purchases"], tables.get("break_even")))
+
+
+#: Columns of the tables of `compare` as they are printed.
+_PRINTED = {
+    "purchases": "option to_buy to_buy-lo-90 to_buy-hi-90 order_by run_time run_time-lo-90 run_time-hi-90 risk "
+    "late_share idle_share rented_gpu_hours energy_mwh cost_year cost_year-lo-90 cost_year-hi-90 cost_gpu_hour",
+    "break_even": "option against work price",
+    "decides": "option input low high cost cost-low cost-high",
+}
+
+
+def _in_columns(name: str, table: pd.DataFrame) -> str:
+    import pandas as pd
+
+    from gpudemand._tables import aligned
+    from gpudemand.report.tables import format_table
+
+    shown = format_table(name, table, [each for each in _PRINTED[name].split() if table[each].notna().any()])
+    return aligned(pd.DataFrame(shown.rows, columns=shown.headings))
+
+
+@one_line
 def demo(
     ctx: typer.Context,
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("gpudemand-demo"),

@@ -3,6 +3,7 @@ from .capacity import CapacityPlan, plan_capacity
 from .demand import JobDemandModel, forecast_submissions
 from .placement import fewer_gpus, place_jobs, predicted_times
 from .programmes import Programme, Serving
+from .purchases import Purchase
 from .quantiles import QuantileTable
 from .queue import simulate_queue
 from .run_time import RunTimeModel, SurvivalCurves, fixed_length
@@ -35,6 +36,7 @@ __all__ = [
     "PooledWaitPlan",
     "Precision",
     "Programme",
+    "Purchase",
     "QuantileTable",
     "RemoveGroup",
     "Reweight",

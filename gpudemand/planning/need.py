@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from gpudemand._array import BoolArray, FloatArray
+from gpudemand._array import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
 from gpudemand.jobs.table import gave_up, seconds_since, start_times
 from gpudemand.planning.queue_kernels import NEVER, POLICIES, QueuedJobs, simulate_events, within
@@ -93,11 +93,12 @@ class Window(NamedTuple):
     """Jobs of a window and of the week before it, in the order of their submission.
 
     `jobs`: times in microseconds since the beginning of that week. `counted`: shape (n_jobs,); jobs of the window,
-    whose waits count.
+    whose waits count. `rows`: shape (n_jobs,); their rows in the job table that `JobTimes` is of.
     """
 
     jobs: QueuedJobs
     counted: BoolArray
+    rows: IntArray = np.zeros(0, dtype=np.int64)
 
     def gpus_wanted(self) -> float:
         """Mean GPUs wanted."""
@@ -122,7 +123,8 @@ class JobTimes(NamedTuple):
     """Jobs of a log in the order of submission, in seconds before (negative) its end.
 
     `submit_s`, `run_s`, `requested_s`, `gpus`: shape (n_jobs,). `length_s`: of the log. `stuck`: jobs left out, as they
-    have waited for longer than any job that started: held back, or waiting for what is no GPU.
+    have waited for longer than any job that started: held back, or waiting for what is no GPU. `rows`: shape (n_jobs,);
+    rows of the job table.
     """
 
     submit_s: FloatArray
@@ -130,7 +132,8 @@ class JobTimes(NamedTuple):
     requested_s: FloatArray
     gpus: FloatArray
     length_s: float
-    stuck: int = 0
+    stuck: int
+    rows: IntArray
 
     @classmethod
     def from_log(cls, jobs: pd.DataFrame, until: pd.Timestamp) -> JobTimes:
@@ -139,8 +142,9 @@ class JobTimes(NamedTuple):
         A job that runs is taken to run for as long again as it has so far, at most as it requested; one that waits, as
         long as the median finished job of its user.
         """
-        log = jobs[(jobs["submit"] < until) & (jobs["gpus"] > 0) & ~gave_up(jobs)]
-        log = log.sort_values("submit", kind="stable", ignore_index=True)
+        rows = np.flatnonzero((jobs["submit"] < until) & (jobs["gpus"] > 0) & ~gave_up(jobs))
+        rows = rows[np.argsort(jobs["submit"].to_numpy()[rows], kind="stable")]
+        log = jobs.iloc[rows].reset_index(drop=True)
         submit_s = seconds_since(log["submit"], until)
         start = start_times(log)
         start_s = seconds_since(start.fillna(until), until).clip(max=0.0)
@@ -157,7 +161,7 @@ class JobTimes(NamedTuple):
         columns = (submit_s, run_s, np.maximum(requested_s, run_s), log["gpus"].to_numpy(dtype=float))
         submit_s, run_s, requested_s, gpus = (column[~stuck] for column in columns)
         length_s = float(-submit_s.min(initial=0.0))
-        return cls(submit_s, run_s, requested_s, gpus, length_s, int(stuck.sum()))
+        return cls(submit_s, run_s, requested_s, gpus, length_s, int(stuck.sum()), rows[~stuck])
 
     def window(self, end_s: float, length_s: float = WINDOW_S) -> Window:
         """Jobs of a window as the queue takes them, behind those of the week before, in which the cluster fills."""
@@ -172,7 +176,7 @@ class JobTimes(NamedTuple):
         submit, run, requested = (np.round(1e6 * seconds).astype(np.int64) for seconds in times)
         started = np.full(len(rows), NEVER)
         jobs = QueuedJobs(submit, run, np.maximum(requested, run), started, self.gpus[rows])
-        return Window(jobs, submit_s >= end_s - length_s)
+        return Window(jobs, submit_s >= end_s - length_s, self.rows[rows])
 
     def mean_wanted(self, end_s: float, length_s: float = WINDOW_S) -> float:
         """Mean GPUs wanted in a window: each job from its submission, for as long as it runs."""

@@ -9,12 +9,21 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gpudemand._array import BoolArray, FloatArray, IntArray
+from gpudemand._array import STRING, BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, as_numbers, check_choice, check_number, nearest, require_names, shorten
 from gpudemand.jobs.schema import LATEST
 from gpudemand.jobs.table import check_jobs, gave_up, seconds_since, start_times, to_nanoseconds
 from gpudemand.jobs.times import parse_timestamp
-from gpudemand.planning.queue_kernels import NEVER, POLICIES, QueuedJobs, fits, nodes_of, simulate_events
+from gpudemand.planning.queue_kernels import (
+    NEVER,
+    POLICIES,
+    Fleet,
+    QueuedJobs,
+    fits,
+    nodes_of,
+    simulate_events,
+    simulate_fleet,
+)
 from gpudemand.planning.run_time import RunTimeModel
 from gpudemand.units import format_number_of, plural
 from gpudemand.usage.runs import Runs
@@ -114,6 +123,7 @@ def simulate_queue(
     priority: str | None = None,
     gpus_per_node: float | Mapping[str, float] | None = None,
     run_time: RunTimeModel | None = None,
+    alternatives: Mapping[str, Mapping[str, float]] | None = None,
 ) -> pd.DataFrame:
     """Start and end that jobs would have had on a number of GPUs.
 
@@ -142,6 +152,10 @@ def simulate_queue(
     run_time : RunTimeModel, optional
         Expects how long jobs without an end run; by default, for the share of their request that others took, or as
         long as others of as many GPUs that ran at least as long.
+    alternatives : mapping of str to mapping of str to number, optional
+        GPU type -> types that its jobs may take too, the preferred first, and their run times there relative to those
+        on their own, which comes before all where `capacity` has it. For ``easy``, a number of GPUs of each type, and
+        all jobs queued. The result names the type that a job ran on.
 
     Returns
     -------
@@ -175,10 +189,22 @@ def simulate_queue(
     ...     print(simulate_queue(log, 8, policy)["start"].dt.strftime("%H:%M").tolist())
     ['00:00', '01:00', '02:00']
     ['00:00', '01:00', '00:02']
+
+    On a faster GPU of another type, the second job need not wait:
+
+    >>> log["gpu_type"] = "A100"
+    >>> fleet = {"A100": 8, "H100": 8}
+    >>> other = simulate_queue(log, fleet, alternatives={"A100": {"H100": 0.5}})
+    >>> other["gpu_type"].tolist(), other["end"].dt.strftime("%H:%M").tolist()
+    (['A100', 'H100', 'A100'], ['01:00', '00:31', '00:32'])
     """
     check_choice("policy", policy, POLICIES)
     log = check_jobs(jobs)
     table = log.reset_index(drop=True)
+    if alternatives is not None:
+        if policy != "easy" or start is not None or priority is not None or gpus_per_node is not None:
+            raise InputError("alternatives are for policy='easy', without start, priority and gpus_per_node.")
+        return _on_fleet(table, capacity, alternatives, run_time).set_axis(log.index)
     if policy == "conservative" and gpus_per_node is not None:
         raise InputError("conservative reservations are for interchangeable GPUs; drop gpus_per_node, or use 'easy'.")
     begin = None if start is None else parse_timestamp(start, name="start")
@@ -193,6 +219,72 @@ def simulate_queue(
             _check_sizes(table, rows, pool)
             starts[rows] = _simulate(QueuedJobs._make(column[rows] for column in queued), pool, POLICIES.index(policy))
     return _with_times(table, starts, run_s, needs & (queued.started == NEVER)).set_axis(log.index)
+
+
+def _on_fleet(
+    jobs: pd.DataFrame,
+    capacity: Capacity,
+    alternatives: Mapping[str, Mapping[str, float]],
+    run_time: RunTimeModel | None,
+) -> pd.DataFrame:
+    """Jobs with the times and types that they would have had on GPUs of several types."""
+    if not isinstance(capacity, Mapping):
+        raise InputError("alternatives need capacity by GPU type, such as {'A100': 64, 'H100': 32}.")
+    types = [str(name) for name in capacity]
+    gpus = np.array([check_number(f"capacity[{name!r}]", count, 0, open_low=True) for name, count in capacity.items()])
+    queued = _queue(jobs, run_s := run_seconds(jobs, run_time), None)
+    rows = np.flatnonzero((jobs["gpus"] > 0).to_numpy() & ~gave_up(jobs))
+    rows = rows[np.argsort(queued.submit[rows], kind="stable")]
+    own = jobs["gpu_type"].fillna("unknown").astype(str).to_numpy()[rows] if "gpu_type" in jobs else np.array([])
+    kinds, kind = np.unique(own.astype(str), return_inverse=True)
+    ratios = np.array([_ratios_of(name, types, alternatives) for name in kinds]).reshape(-1, len(types))
+    columns = QueuedJobs._make(column[rows] for column in queued)
+    fleet = fleet_of(columns, gpus, ratios[kind], kind, _preferred(kinds, types, alternatives))
+    starts, places = simulate_fleet(fleet, columns.submit, NEVER)
+    began, place, ran_s = np.full(len(jobs), NEVER), np.full(len(jobs), -1), run_s.copy()
+    began[rows], place[rows] = starts, places
+    ran_s[rows] *= np.where(places >= 0, ratios[kind, places], 1.0)
+    took = np.where(place >= 0, np.array(types, dtype=object)[place], jobs["gpu_type"].astype(object))
+    simulated = np.isin(np.arange(len(jobs)), rows)
+    result = _with_times(jobs, began, ran_s, simulated).assign(gpu_type=pd.array(took, dtype=STRING))
+    result.attrs = dict(jobs.attrs)
+    return result
+
+
+def _ratios_of(own: str, types: list[str], alternatives: Mapping[str, Mapping[str, float]]) -> list[float]:
+    """Run time of jobs of a type on each of some, relative to that on their own; NaN where they may not run."""
+    others = {str(name): ratio for name, ratio in alternatives.get(own, {}).items()}
+    for name, ratio in others.items():
+        check_choice(f"type in alternatives[{own!r}]", name, types)
+        check_number(f"alternatives[{own!r}][{name!r}]", ratio, 0, open_low=True)
+    found = [others.get(name, 1.0 if name == own else np.nan) for name in types]
+    if np.isnan(found).all():
+        raise InputError(f"jobs of type {own!r} may run nowhere; capacity lacks that type, and so does alternatives.")
+    return found
+
+
+def _preferred(kinds: Iterable[str], types: list[str], alternatives: Mapping[str, Mapping[str, float]]) -> IntArray:
+    """Types that jobs of each kind may take, their own first, as `Fleet.order`."""
+    order = np.full((len(list(kinds)), len(types)), -1)
+    for row, own in enumerate(kinds):
+        names = dict.fromkeys([name for name in (own, *map(str, alternatives.get(own, {}))) if name in types])
+        order[row, : len(names)] = [types.index(name) for name in names]
+    return order
+
+
+def fleet_of(
+    jobs: QueuedJobs, capacity: FloatArray, ratios: FloatArray, kind: IntArray, order: IntArray, cards: Any = 1.0
+) -> Fleet:
+    """Jobs on GPUs of several types; those larger than all of a type that they may take never get these.
+
+    `ratios`: shape (n_jobs, n_types); run time relative to that of `jobs`, NaN where they may not run. `kind`, `order`:
+    as of `Fleet`. `cards`: shape (n_jobs, n_types); GPUs that take the place of one.
+    """
+    gpus = jobs.gpus[:, None] * np.broadcast_to(cards, ratios.shape)
+    gpus = np.where(gpus <= capacity + 1e-9, gpus, np.inf)
+    longer = np.nan_to_num(ratios, nan=1.0)
+    run, requested = (np.round(longer * time[:, None]).astype(np.int64) for time in (jobs.run, jobs.requested))
+    return Fleet(capacity, gpus, run, np.maximum(requested, run), kind, order)
 
 
 def run_seconds(jobs: pd.DataFrame, run_time: RunTimeModel | None = None) -> FloatArray:

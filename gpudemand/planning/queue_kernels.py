@@ -534,3 +534,187 @@ def _start_by_reservation(state: _State, now: int, early: bool, changed: bool) -
             wake = min(wake, reserved[job])
         job = next_waiting(state.waiting, job + 1, np.inf, NEVER, np.inf)
     return wake
+
+
+class Fleet(NamedTuple):
+    """GPUs of several types, and what jobs take of each.
+
+    `capacity`: shape (n_types,); GPUs. `gpus`: shape (n_jobs, n_types); that a job takes of a type. `run`, `requested`:
+    shape (n_jobs, n_types); as of `QueuedJobs`. `kind`: shape (n_jobs,); row of `order`. `order`: shape (n_kinds,
+    n_types); types that jobs of a kind may take, the preferred first, then -1.
+    """
+
+    capacity: FloatArray
+    gpus: FloatArray
+    run: IntArray
+    requested: IntArray
+    kind: IntArray
+    order: IntArray
+
+
+class _FleetState(NamedTuple):
+    fleet: Fleet
+    # By kind of job.
+    waiting_gpus: FloatArray
+    waiting_requested: IntArray
+    ends: Timeline
+    expected: Timeline
+    starts: IntArray
+    types: IntArray
+    n_waiting: IntArray
+    # By type: what is free, what the head of the queue leaves, and until when it does not need it.
+    free: FloatArray
+    spare: FloatArray
+    window: IntArray
+
+
+@compiled
+def simulate_fleet(fleet: Fleet, submit: IntArray, patience: int) -> tuple[IntArray, IntArray]:
+    """Start times and types of jobs in the order of submission, each on the first type that it may take and that fits.
+
+    Backfilling is EASY's, with one reservation on each type: the first job that waits for it gets one where it could
+    start first. `patience`: longest wait; who has waited so long takes a rented GPU (type `n_types`), of which there
+    are enough. Returns two ndarray of int, shape (n_jobs,); `NEVER` and -1 for jobs that never start.
+    """
+    n, n_types = fleet.run.shape
+    size = len(no_waiting_jobs(n).gpus)
+    state = _FleetState(
+        fleet,
+        np.full((len(fleet.order), size), np.inf),
+        np.full((len(fleet.order), size), NEVER),
+        empty_timeline(n),
+        empty_timeline(n),
+        np.full(n, NEVER),
+        np.full(n, -1),
+        np.zeros(1, np.int64),
+        fleet.capacity.copy(),
+        np.zeros(n_types),
+        np.zeros(n_types, np.int64),
+    )
+    _handle_fleet_events(state, submit, patience)
+    return state.starts, state.types
+
+
+@compiled_in_place
+def _handle_fleet_events(state: _FleetState, submit: IntArray, patience: int) -> None:
+    """Handle ends, submissions and the ends of patience one at a time, in order."""
+    arrived, ends, first = 0, state.ends, 0
+    while True:
+        end = ends.time[ends.job[ends.n[0] - 1]] if ends.n[0] else NEVER
+        came = submit[arrived] if arrived < len(submit) else NEVER
+        while patience < NEVER and first < arrived and state.starts[first] < NEVER:
+            first += 1
+        leaves = submit[first] + patience if patience < NEVER and first < arrived else NEVER
+        now = min(end, came, leaves)
+        if now == NEVER:
+            return
+        if now == end:
+            ends.n[0] -= 1
+            job = ends.job[ends.n[0]]
+            remove(state.expected, job)
+            state.free[state.types[job]] += state.fleet.gpus[job, state.types[job]]
+        elif now == came:
+            _set_waiting(state, arrived, True)
+            arrived += 1
+        else:
+            _set_waiting(state, first, False)
+            state.starts[first], state.types[first] = now, len(state.free)
+        if state.n_waiting[0]:
+            _start_on_fleet(state, now)
+
+
+@inlined
+def _set_waiting(state: _FleetState, job: int, waits: bool) -> None:
+    """Add a job to the queue of its kind, or remove it."""
+    fleet, kind = state.fleet, state.fleet.kind[job]
+    gpus, requested = np.inf, NEVER
+    for type_ in fleet.order[kind]:
+        if waits and type_ >= 0:
+            gpus, requested = min(gpus, fleet.gpus[job, type_]), min(requested, fleet.requested[job, type_])
+    set_waiting(WaitingJobs(state.waiting_gpus[kind], state.waiting_requested[kind]), job, gpus, requested)
+    state.n_waiting[0] += 1 if waits else -1
+
+
+@compiled_in_place
+def _start_on_fleet(state: _FleetState, now: int) -> None:
+    """Start waiting jobs, in order, where they fit and delay no reservation; those that do not reserve a type."""
+    fleet = state.fleet
+    for type_ in range(len(state.free)):
+        state.window[type_], state.spare[type_] = NEVER, state.free[type_]
+    job = _next_on_fleet(state, 0)
+    while job >= 0:
+        soonest, best = NEVER, -1
+        for type_ in fleet.order[fleet.kind[job]]:
+            if type_ < 0:
+                break
+            gpus, requested = fleet.gpus[job, type_] - TOLERANCE, fleet.requested[job, type_]
+            is_short = requested <= state.window[type_]
+            if gpus <= (state.free[type_] if is_short else min(state.spare[type_], state.free[type_])):
+                _run_on_fleet(state, job, type_, now, is_short)
+                best = -1
+                break
+            if state.window[type_] == NEVER:
+                time = _time_free(state, job, type_)
+                if time < soonest:
+                    soonest, best = time, type_
+        if best >= 0:
+            state.window[best] = max(soonest, now) - now
+            state.spare[best] = _left_at(state, job, best, soonest)
+        job = _next_on_fleet(state, job + 1)
+
+
+@inlined
+def _run_on_fleet(state: _FleetState, job: int, type_: int, now: int, is_short: bool) -> None:
+    fleet = state.fleet
+    _set_waiting(state, job, False)
+    state.free[type_] -= fleet.gpus[job, type_]
+    if not is_short or state.window[type_] == NEVER:
+        state.spare[type_] -= fleet.gpus[job, type_]
+    state.starts[job], state.types[job] = now, type_
+    insert(state.ends, now + fleet.run[job, type_], job)
+    insert(state.expected, now + fleet.requested[job, type_], job)
+
+
+@inlined
+def _next_on_fleet(state: _FleetState, job: int) -> int:
+    """First waiting job, from `job` on, that could start, or reserve a type; or -1."""
+    found = -1
+    for kind in range(len(state.fleet.order)):
+        free, window, spare = -1.0, 0, -1.0
+        for type_ in state.fleet.order[kind]:
+            if type_ >= 0:
+                is_reserved = state.window[type_] < NEVER
+                free = max(free, state.free[type_]) if is_reserved else np.inf
+                window, spare = max(window, state.window[type_]), max(spare, state.spare[type_])
+                if not is_reserved:
+                    break
+        queue = WaitingJobs(state.waiting_gpus[kind], state.waiting_requested[kind])
+        next_ = next_waiting(queue, job, free, window, spare)
+        found = next_ if found < 0 or 0 <= next_ < found else found
+    return found
+
+
+@inlined
+def _time_free(state: _FleetState, job: int, type_: int) -> int:
+    """Time at which a type has enough free GPUs for a job if others run as long as requested; `NEVER` if at none."""
+    free, expected = state.free[type_], state.expected
+    for place_ in range(expected.n[0] - 1, -1, -1):
+        other = expected.job[place_]
+        if state.types[other] == type_:
+            free += state.fleet.gpus[other, type_]
+            if free > state.fleet.gpus[job, type_] - TOLERANCE:
+                return int(expected.time[other])
+    return NEVER
+
+
+@inlined
+def _left_at(state: _FleetState, job: int, type_: int, time: int) -> float:
+    """GPUs of a type that are free at a time, without those of a job that starts then."""
+    left, expected = state.free[type_] - state.fleet.gpus[job, type_], state.expected
+    for place_ in range(expected.n[0] - 1, -1, -1):
+        other = expected.job[place_]
+        if expected.time[other] > time:
+            break
+        if state.types[other] == type_:
+            left += state.fleet.gpus[other, type_]
+    return left

@@ -463,7 +463,7 @@ class MeasuredRunTimes:
         DataFrame
             Index: the work; ``jobs_before``, ``jobs_after`` (completed on each type), ``measured`` (of median run
             times), ``predicted``, ``ratio`` (shrunk). ``attrs["others"]``: logarithm of the ratio over the predicted
-            one for work without a row.
+            one for work without a row; ``attrs["error"]``: its standard deviation.
         """
         if (source, target) not in self._found:
             self._found[source, target] = self._ratios(source, target)
@@ -477,10 +477,10 @@ class MeasuredRunTimes:
         first = sides[0].groupby(self._works(sides[0])).head(1)
         expected = pd.Series(np.log(self._predicted(first, target)[0]), self._works(first)).loc[count.index]
         noise = pooled_variance(groups) * np.pi / 2 * (1 / count).sum(axis=1)
-        relative, others = _shrunk((measured - expected).to_numpy(), noise.to_numpy())
+        relative, others, error = _shrunk((measured - expected).to_numpy(), noise.to_numpy())
         table = count.astype(int).assign(measured=np.exp(measured), predicted=np.exp(expected))
         table["ratio"] = np.exp(expected + relative)
-        table.attrs["others"] = others
+        table.attrs |= {"others": others, "error": error}
         return table
 
     def _works(self, jobs: pd.DataFrame) -> pd.Series:
@@ -511,13 +511,14 @@ def _data_sheet_ratios(jobs: pd.DataFrame, target: str) -> FloatArray:
     return speed[target] ** -1 * jobs["gpu_type"].map(speed).fillna(speed[target]).to_numpy(dtype=float)
 
 
-def _shrunk(value: FloatArray, noise: FloatArray) -> tuple[FloatArray, float]:
-    """Posterior means of values with known noise around a common mean, which itself is near 0, and that mean."""
+def _shrunk(value: FloatArray, noise: FloatArray) -> tuple[FloatArray, float, float]:
+    """Posterior means of values with known noise around a common mean, which itself is near 0, that mean, its error."""
     if not value.size:
-        return value, 0.0
+        return value, 0.0, _PREDICTED_SD
     effects = random_effects(value, noise)
-    mean = effects.mean * _PREDICTED_SD**2 / (_PREDICTED_SD**2 + effects.error)
-    return effects._replace(mean=mean).shrunk(value, noise)[0], mean
+    weight = _PREDICTED_SD**2 / (_PREDICTED_SD**2 + effects.error)
+    mean = effects.mean * weight
+    return effects._replace(mean=mean).shrunk(value, noise)[0], mean, float(np.sqrt(weight * effects.error))
 
 
 @dataclass(frozen=True)

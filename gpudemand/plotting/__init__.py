@@ -3,7 +3,7 @@
 from gpudemand.plotting.base import BASELINE, GROUPS, INSTALLED, MEASURED, PREDICTED, style
 from gpudemand.plotting.cost import CostErrorDisplay, CostPredictionDisplay, StructuralMatrixDisplay
 from gpudemand.plotting.forecast import ForecastDisplay, HorizonErrorDisplay, StackedForecastDisplay
-from gpudemand.plotting.plan import CapacityPlanDisplay, ExceedanceDisplay, OutlookDisplay
+from gpudemand.plotting.plan import CapacityPlanDisplay, ExceedanceDisplay, OutlookDisplay, PurchaseLeadDisplay
 from gpudemand.plotting.segments import (
     PersistenceDiagramDisplay,
     RFMDisplay,
@@ -27,6 +27,7 @@ __all__ = [
     "HorizonErrorDisplay",
     "OutlookDisplay",
     "PersistenceDiagramDisplay",
+    "PurchaseLeadDisplay",
     "RFMDisplay",
     "SegmentProfileDisplay",
     "SegmentShareDisplay",

@@ -290,3 +290,46 @@ class ExceedanceDisplay(base.Display):
         ax.set_ylabel("share of time with more demand")
         entries = [(self.line_, "expected share"), (self.installed_line_, "installed")]
         self._annotate("Exceedance curve of demand", entries)
+
+
+@dataclass(eq=False, repr=False)
+class PurchaseLeadDisplay(base.Display):
+    """Tornado chart of what decides between the two cheapest purchases.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        ``input``, ``low``, ``high``, ``lead``, ``lead-low``, ``lead-high``; see `PurchaseComparison.lead`.
+    kind : str
+        Kind of data, shown in the corner.
+
+    Attributes
+    ----------
+    bars_ : BarContainer
+        A bar an input, the one that moves the lead most at the top, after `plot`.
+
+    Examples
+    --------
+    >>> rows = [("work", 0.8, 1.3, 100.0, 40.0, 210.0), ("price of new", 9.0, 11.0, 100.0, -20.0, 220.0)]
+    >>> frame = pd.DataFrame(rows, columns=["input", "low", "high", "lead", "lead-low", "lead-high"])
+    >>> frame.attrs = {"cheapest": "old", "next": "new"}
+    >>> len(PurchaseLeadDisplay(frame, kind="synthetic").plot().bars_)
+    2
+    """
+
+    _size = (8.0, 3.2)
+
+    frame: pd.DataFrame
+
+    def _draw(self, ax: Axes) -> None:
+        rows = self.frame[::-1]
+        left, right = np.sort(rows[["lead-low", "lead-high"]].to_numpy(dtype=float), axis=1).T
+        self.bars_ = ax.barh(np.arange(len(rows)), right - left, left=left, color=base.PREDICTED, height=0.6)
+        ends = [f"{name} ({low:,.3g} to {high:,.3g})" for name, low, high in rows[["input", "low", "high"]].to_numpy()]
+        ax.set_yticks(np.arange(len(rows)), ends)
+        ax.axvline(float(rows["lead"].iloc[0]), color=base.CUTOFF, linewidth=0.8)
+        self.even_line_ = ax.axvline(0.0, color=base.INSTALLED, linewidth=1.8)
+        ax.xaxis.set_major_formatter("{x:,.0f}")
+        first, second = self.frame.attrs["cheapest"], self.frame.attrs["next"]
+        ax.set_xlabel(f"cost a year of {second} beyond that of {first}", loc="left")
+        self._annotate(f"What decides between {first} and {second}", [(self.even_line_, f"left of it, {second} wins")])

@@ -220,6 +220,9 @@ def _optional_tables(study: Study) -> dict[str, pd.DataFrame]:
     if study.programmes:
         stages["programmes"] = lambda: {"programmes": study.programme_parts}
         stages["order_range"] = lambda: {"order_range": study.order_range}
+    if study.compares_purchases:
+        stages["purchases"] = lambda: {"purchases": study.purchases}
+        stages["break_even"] = lambda: {"break_even": study.purchase_comparison.break_even}
     if study.settings.knows_events:
         stages["events"] = lambda: {"events": study.events}
     if study.settings.pool == "cluster":

@@ -13,6 +13,7 @@ from gpudemand.plotting import (
     ExceedanceDisplay,
     ForecastDisplay,
     OutlookDisplay,
+    PurchaseLeadDisplay,
     SegmentProfileDisplay,
     StackedForecastDisplay,
     UsageDisplay,
@@ -93,6 +94,11 @@ def draw_figures(study: Study, past: pd.DataFrame | None = None) -> dict[str, Dr
         median = parts.forecast[["unique_id", "ds", parts.model]]
         median.attrs = dict(parts.usage.attrs)
         displays["parts"] = (StackedForecastDisplay.from_forecast(median, parts.usage), 4.2)
+    if (
+        study.compares_purchases
+        and (lead := attempt("purchase_lead", lambda: study.purchase_comparison.lead)) is not None
+    ):
+        displays["purchases"] = (PurchaseLeadDisplay(lead, kind=kind_of(usage.total)), 1.6 + 0.3 * len(lead))
     return {name: _draw(display, height) for name, (display, height) in displays.items()}
 
 

@@ -217,11 +217,13 @@ _SOME = {
     "parts": "part last next change width_80 wape best_naive best_naive_wape coverage_80 coverage_95",
     "gpu_type_plans": f"gpu_type {_POOL}",
     "cluster_plans": f"cluster {_POOL}",
+    "purchases": "option to_buy order_by risk late_share idle_share rented_gpu_hours energy_mwh "
+    "cost_year cost_year-lo-90 cost_year-hi-90 cost_gpu_hour",
     "wait_plan": "gpus share_in_time p_met mean_wait_s mean_wait_s-hi-80 saved_hours",
 }
 _SHOWN = (
     "rejected gaps usage_shares concentration gpu_types slices waits models events run_time_ratios plan_summary risk "
-    "purchase_mix orders programmes order_range "
+    "purchase_mix break_even orders programmes order_range "
     "requirement_steps periods targets order_backtest drivers since_requirement since_scores since_drivers scenarios"
 )
 
@@ -247,7 +249,12 @@ def render(
         log=tables["log"].iloc[0],
         sentences=text,
         tables={
-            name: format_table(name, tables[name], _SOME.get(name, "").split(), limit=30 if name == "models" else 15)
+            name: format_table(
+                name,
+                _without_unknown(name, tables[name]),
+                _SOME.get(name, "").split(),
+                limit=30 if name == "models" else 15,
+            )
             for name in (*_SHOWN.split(), *_SOME, *(f"idle_{by}" for by in BY))
             if name in tables
         },
@@ -283,6 +290,7 @@ def _texts(study: Study, tables: dict[str, pd.DataFrame], earlier: EarlierReport
         "since": since,
         "caveats": text.caveats(numbers, study.demand.windows, tables, study.skipped, scenarios),
         "skipped": study.skipped,
+        "purchases": text.purchases(tables.get("purchases"), tables.get("break_even")),
         "segment_notes": () if segments is None else segments.notes,
         "part": part,
         "part_model": "" if parts is None else parts.model,
@@ -291,6 +299,11 @@ def _texts(study: Study, tables: dict[str, pd.DataFrame], earlier: EarlierReport
         if wanted
         else "",
     }
+
+
+def _without_unknown(name: str, table: pd.DataFrame) -> pd.DataFrame:
+    """Of the table of purchases, only what is known of some: without prices nothing is said of money."""
+    return table.dropna(axis=1, how="all") if name == "purchases" else table
 
 
 def _load_template() -> Template:

@@ -78,6 +78,34 @@ def programmes(numbers: dict[str, Any], table: pd.DataFrame | None) -> str:
     )
 
 
+def purchases(table: pd.DataFrame | None, break_even: pd.DataFrame | None) -> str:
+    """Which of the options that keep the target costs least, and from when another one does.
+
+    >>> table = pd.DataFrame({"option": ["old", "new"], "to_buy": [48, 24], "cost_year": [9e5, 8e5]})
+    >>> table["run_time_from"] = "predicted for a mix of networks"
+    >>> even = pd.DataFrame({"option": ["old"], "against": ["new"], "work": [0.8], "price": [None]})
+    >>> purchases(table, even)
+    'new costs least: 800,000 a year, for 24 GPUs. old costs less at under 0.80 times the work.'
+    """
+    if table is None:
+        return ""
+    if table["cost_year"].isna().any():
+        return "Some option has no price, so nothing is said of money."
+    if break_even is None or break_even.empty:
+        return "Fewer than two of the options keep the target for waits as often as is wanted."
+    best = table[table["option"] == break_even["against"].iloc[0]].iloc[0]
+    said = f"{truncate(best['option'])} costs least: {format_count(best['cost_year'])} a year, for "
+    said += f"{format_number_of('GPU', best['to_buy'])}."
+    for row in break_even.itertuples():
+        side = "under" if row.work < 1 else "over"
+        when = [] if pd.isna(row.work) else [f"at {side} {row.work:.2f} times the work"]
+        if pd.notna(row.price):
+            when.append(f"below a price of {format_count(row.price, 0 if row.price >= 100 else 2)}")
+        if when:
+            said += f" {truncate(row.option)} costs less {', or '.join(when)}."
+    return said
+
+
 def target(numbers: dict[str, Any]) -> str:
     """The target for waits.
 

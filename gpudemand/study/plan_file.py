@@ -39,6 +39,7 @@ from gpudemand.jobs.read import FORMATS, USAGE_ONLY
 from gpudemand.jobs.schema import EARLIEST, LATEST
 from gpudemand.jobs.times import parse_timezone
 from gpudemand.planning.programmes import Programme
+from gpudemand.planning.purchases import Purchase
 from gpudemand.study.settings import EACH, Installed, Settings
 from gpudemand.units import parse_duration
 
@@ -308,6 +309,38 @@ def _steps(job: TrainingJob, name: str, amount: float) -> float:
     return amount if name == "steps" else amount / job.samples_per_step
 
 
+_Triple = Annotated[tuple[Number, Number, Number], Field(strict=False)]
+
+
+class _Compared(_Table):
+    """What options of a purchase have in common, or one of them."""
+
+    buy: Text | None = None
+    gpus: Number | None = None
+    price: Number | None = None
+    years: Number | None = None
+    overhead: Number | None = None
+    price_hour: Number | None = None
+    power_w: _or_by_type(Number) | None = None  # type: ignore[valid-type]
+    idle_power_w: _or_by_type(Number) | None = None  # type: ignore[valid-type]
+    price_kwh: Number | None = None
+    pue: Number | None = None
+    upkeep: Number | None = None
+    retire: Texts | None = None
+    largest: dict[str, Number] | None = None
+    moves: bool | None = None
+    rent: Text | None = None
+    rent_price: Number | None = None
+    interrupted: Number | None = None
+    speed: _either(Number, _Triple, lambda value: isinstance(value, list)) | None = None  # type: ignore[valid-type]
+    mix: dict[str, Number] | None = None
+    lead_time: Duration | None = None
+
+
+class _Option(_Compared):
+    name: Text
+
+
 class Change(_Table):
     """A delivery (positive) or retirement (negative) of GPUs."""
 
@@ -371,6 +404,8 @@ class ReportPlan(_Options):
         File of metrics for Prometheus' textfile collector.
     style : Path, optional
         File of CSS for the page.
+    options : list
+        Purchases that are compared, each with a name; `compare` holds what they have in common.
     lead_time, prices, programmes, events and other options
         As for `Study`, under the same names.
 
@@ -389,6 +424,8 @@ class ReportPlan(_Options):
     deliveries: list[Change] = Field(default_factory=list)
     retirements: list[Change] = Field(default_factory=list)
     programmes: list[Annotated[_Programme, AfterValidator(_Programme.work)]] = Field(default_factory=list)
+    compare: _Compared | None = None
+    options: list[_Option] = Field(default_factory=list)
     out: RelativePath = Field("gpudemand-report", validate_default=True)
     previous: RelativePath | None = None
     metrics: RelativePath | None = None
@@ -438,11 +475,27 @@ class ReportPlan(_Options):
         of_type = {name: tuple(change for change in self.changes if change.gpu_type == name) for name in types}
         return {name: _in_time((types | self.installed)[name], changes) for name, changes in of_type.items()}
 
+    @property
+    def purchases(self) -> dict[str, Purchase]:
+        """Options of a purchase by name, with what they have in common."""
+        common, found = {} if self.compare is None else self.compare.given(), {}
+        for option in self.options:
+            own = option.given()
+            name = own.pop("name")
+            if name in found:
+                raise InputError(f"two options are called {name!r}; give each a name of its own.")
+            shared = {key: value for key, value in common.items() if Purchase.applies(key, own)}
+            try:
+                found[name] = Purchase(**(shared | own))
+            except InputError as error:
+                raise InputError(f"option {name!r}: {error}") from error
+        return found
+
     def study_options(self) -> dict[str, Any]:
         """Keyword arguments of `Study`, but the zone of times, which is UTC where the plan has none."""
         clusters = EACH if self.clusters == (EACH,) else self.clusters or None
         options = {name: getattr(self, name) for name in (*_OPTIONS, "programmes")}
-        return {**options, "installed": self.gpus, "cluster": clusters}
+        return {**options, "installed": self.gpus, "cluster": clusters, "options": self.purchases}
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
@@ -458,7 +511,7 @@ class ReportPlan(_Options):
         for name, of_type in groupby(changes, lambda change: change.gpu_type if by_type else None):
             _check_enough(name, self, list(of_type))
         options = self.study_options()
-        del options["programmes"]
+        del options["programmes"], options["options"]
         Settings(**options)
         return self
 

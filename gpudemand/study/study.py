@@ -16,11 +16,13 @@ import pandas as pd
 from gpudemand._validation import InputError, Skipped, as_pandas
 from gpudemand.forecast.forecaster import adapt
 from gpudemand.planning.programmes import PlannedWork, Programme, check_planned
+from gpudemand.planning.purchases import Purchase
 from gpudemand.planning.scenarios import JobCosts, NetworkCosts, Scenario
 from gpudemand.planning.wait_plan import WaitPlan
 from gpudemand.study.gpu_types import GpuTypePlans, check_pools, gpu_type_numbers, plan_gpu_types
 from gpudemand.study.parts import Parts, UserSegments, forecast_parts, forecast_users, segment_users, with_programmes
 from gpudemand.study.pools import NOUNS, mean_prices, select_clusters
+from gpudemand.study.purchases import PurchaseComparison, check_options
 from gpudemand.study.requirement import (
     Requirement,
     compare_orders,
@@ -135,6 +137,8 @@ class Study:
         Country or region whose public holidays are events, ``"SE"`` or ``"DE-BY"``; see `public_holidays`.
     type_aliases : mapping of str to str, optional
         GPU types that count as another, such as slices as their card; ``"unknown"`` are jobs and pods without a type.
+    options : mapping of str to Purchase, optional
+        Purchases that are compared, by name: `purchases`.
     forecasters : sequence, default=()
         Further candidates for the forecast of the total, also of other libraries; see `adapt`.
     step_costs : CostStepTime, optional
@@ -181,6 +185,7 @@ class Study:
         events: pd.DataFrame | None = None,
         holidays: str | None = None,
         type_aliases: Aliases = None,
+        options: Mapping[str, Purchase | Mapping[str, Any]] | None = None,
         forecasters: Sequence[object] = (),
         step_costs: NetworkCosts | None = None,
         progress: Callable[[str], None] | None = None,
@@ -205,7 +210,8 @@ class Study:
             type_aliases=type_aliases,
         )
         self._planned, self._forecasters = check_planned(programmes), [adapt(model) for model in forecasters]
-        self._step_costs, self._skipped = step_costs, Skipped()
+        self._options = check_options(options) if options else {}
+        self.step_costs, self._skipped = step_costs, Skipped()
         self.begin = progress or (lambda step: None)
         #: Usage of the log: where ``until`` is before its end, of the log as it stood then.
         self.source = source_of(select_clusters(as_pandas(jobs, "jobs"), cluster), settings, tz)
@@ -299,7 +305,7 @@ class Study:
     @result
     def run_time_ratios(self) -> pd.DataFrame:
         """Observed over predicted run times of the log's training jobs, by user; see `run_time_ratios`."""
-        return log_ratios(self.source, self._step_costs)
+        return log_ratios(self.source, self.step_costs)
 
     @cached_property
     def programmes(self) -> tuple[PlannedWork, ...]:
@@ -482,6 +488,26 @@ class Study:
         return purchase_costs(self.requirement, self._at_mean_prices)
 
     @property
+    def compares_purchases(self) -> bool:
+        """Whether purchases were stated to compare."""
+        return bool(self._options)
+
+    @cached_property
+    def purchase_comparison(self) -> PurchaseComparison:
+        """The purchases of `options` side by side."""
+        if not self._options:
+            raise InputError(
+                "no purchases were stated to compare; give options={...}, or [[options]] in the plan file."
+            )
+        self.begin("Comparing purchases")
+        return PurchaseComparison(self, self._options)
+
+    @property
+    def purchases(self) -> pd.DataFrame:
+        """GPUs, waits, energy and cost of each of `options`; see `compare_purchases`."""
+        return self.purchase_comparison.table.copy()
+
+    @property
     def _at_mean_prices(self) -> Settings:
         pool, prices = self.settings.pool, self.settings.prices
         return replace(self.settings, prices=mean_prices(prices, lambda: self.source.gpu_hours(pool)))
@@ -491,7 +517,7 @@ class Study:
         """Requirements if the workload changes."""
         segments, requirement = self.attempt("segments", lambda: self.user_segments), self.requirement
         self.begin("Planning scenarios")
-        return plan_scenarios(self.source, requirement, segments, self.settings, self._step_costs)
+        return plan_scenarios(self.source, requirement, segments, self.settings, self.step_costs)
 
     @property
     def scenarios(self) -> pd.DataFrame:

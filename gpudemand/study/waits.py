@@ -15,6 +15,7 @@ from gpudemand._validation import InputError
 from gpudemand.metrics import levels
 from gpudemand.planning.need import NeedForecast, WaitTarget, fewest_gpus, wait_target
 from gpudemand.planning.programmes import PlannedWork, Programme
+from gpudemand.planning.purchases import work_that_needs
 from gpudemand.planning.quantiles import pick_model
 from gpudemand.planning.wait_plan import WaitPlan, curve_gpus, wait_curve
 from gpudemand.study.settings import Settings
@@ -28,6 +29,8 @@ from gpudemand.usage.waits import checked_wait_tables, share_beside_idle
 _AFTER, _WEEK = pd.Timedelta("84D"), pd.Timedelta("7D")
 #: Equally likely windows that stand for their distribution.
 _SHARES = (np.arange(100) + 0.5) / 100
+#: Those between which the work is interpolated.
+_WORK_QUANTILES = np.array([0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0])
 #: Standard normal deviates that a distribution is summed over.
 _Z, _Z95 = np.linspace(-4.0, 4.0, 321), float(norm.ppf(0.95))
 _SECONDS = ("median_wait_s", "mean_wait_s", "p95_wait_s")
@@ -109,6 +112,7 @@ class Need:
     spread: float = 1.0
     costs_known: bool = False
     _added: dict[pd.Timestamp, FloatArray] = field(default_factory=dict, repr=False, compare=False)
+    _works: dict[pd.Timestamp, FloatArray] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def basis(self) -> str:
@@ -155,7 +159,23 @@ class Need:
 
     def without(self, *names: str) -> Need:
         """The need without some of the programmes."""
-        return replace(self, programmes=tuple(each for each in self.programmes if each.name not in names), _added={})
+        return replace(
+            self, programmes=tuple(each for each in self.programmes if each.name not in names), _added={}, _works={}
+        )
+
+    def works(self, begin: pd.Timestamp) -> FloatArray:
+        """Equally likely amounts of work of the four weeks from a time on: times as fast as jobs came in the last ones.
+
+        That the GPUs needed are as many as `samples` says, on a cluster like today's.
+        """
+        if begin not in self._works:
+            window, needed = self.forecast.window, self.samples(begin) * self.availability
+            assert window is not None
+            assert self.target is not None
+            at = np.quantile(needed, _WORK_QUANTILES)
+            found = [work_that_needs(window, self.target, gpus, gpus / self.forecast.last) for gpus in at]
+            self._works[begin] = np.interp(needed, at, np.maximum.accumulate(found))
+        return self._works[begin]
 
     def _lead(self, begin: pd.Timestamp) -> tuple[float, float]:
         """Lead in days whose spread the weeks from a time on have, and the growth of the median beyond it."""

@@ -1,0 +1,670 @@
+"""`compare_purchases`: which GPUs to buy, or whether to rent the peaks, from the jobs of a study."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+
+from gpudemand._array import STRING, FloatArray, IntArray
+from gpudemand._validation import InputError, check_number, nearest, shorten
+from gpudemand.datasets.devices import device
+from gpudemand.planning.purchases import HOURS_A_YEAR, FleetOutcome, FleetWindow, Purchase, least
+from gpudemand.planning.run_time import fixed_length
+from gpudemand.planning.scenarios import MeasuredRunTimes
+from gpudemand.study.pools import UNKNOWN
+from gpudemand.study.usage_tables import whole_gpus
+from gpudemand.units import parse_duration
+
+if TYPE_CHECKING:
+    from gpudemand.study.study import Study
+
+_Z95 = float(norm.ppf(0.95))
+#: Quantiles of the need, and deviations of run times, between which numbers of GPUs are interpolated.
+_NEEDS, _DEVIATIONS = np.array([0.05, 0.5, 0.95]), np.array([-_Z95, 0.0, _Z95])
+#: Equally likely needs over which outcomes are averaged, and deviations.
+_LIKELY, _Z = (np.arange(5) + 0.5) / 5, norm.ppf((np.arange(21) + 0.5) / 21)
+#: Probability that may be beyond the one promised: numbers of GPUs are interpolated.
+_TOLERATED = 0.03
+#: What prices are changed by where no range of theirs is known.
+_PRICE_CHANGE = 0.1
+#: Inputs that are the same for all options.
+_SHARED = ("work", "price_kwh")
+#: Multiples of the work between which an option that wins later is looked for.
+_WORK = np.array([0.5, 0.75, 1.0, 1.5, 2.0])
+
+
+def compare_purchases(
+    study: Study,
+    options: Mapping[str, Purchase | Mapping[str, Any]],
+    *,
+    years: float | None = None,
+) -> pd.DataFrame:
+    """Compare purchases by the GPUs that they need for the same target for waits, their cost and their energy.
+
+    The jobs of the last four weeks are queued again on the fleet of each option, and come as much faster as they must
+    for the GPUs that the study requires of today's types to be needed. On another type they run as much longer or
+    shorter as the log shows for the same work, or else as is predicted for their networks, or for a reference mix of
+    networks (`mix_ratios`); jobs of a fixed length stay as long as they are. Jobs of known networks that do not fit on
+    a card, and all jobs on one that is smaller than any of the log, stay on their type where that is kept, or take more
+    cards.
+
+    Parameters
+    ----------
+    study : Study
+        Of a job log.
+    options : mapping of str to Purchase or mapping
+        Name -> option, or its parameters.
+    years : float, optional
+        Time over which costs are summed; by default the longest over which a price is spread, or one.
+
+    Returns
+    -------
+    DataFrame
+        A row an option: ``option``; ``to_buy`` (GPUs) with its 90 % interval (``-lo-90``, ``-hi-90``: of what will
+        have been needed), ``gpus_`` and each type: GPUs there; ``order_by`` (NaT for nothing to order); ``run_time``
+        (on the type that is bought, relative to that in the log) with its interval, and ``run_time_from``; ``risk``
+        (probability that the target for waits is missed), ``late_share`` (of the jobs), ``idle_share`` (of the
+        GPU-hours there); ``rented_gpu_hours`` and ``energy_mwh`` a year; ``cost_year``, ``cost`` (over `years`) with
+        their 90 % intervals, of all that is paid from now on, and ``cost_gpu_hour`` of an hour of work as the log
+        counts it. Money is missing where a price is.
+
+    Raises
+    ------
+    InputError
+        For usage without jobs, unknown types and options that cannot be met.
+
+    Examples
+    --------
+    >>> from gpudemand import Study
+    >>> from gpudemand.datasets import make_cluster
+    >>> jobs, _ = make_cluster(n_users=8, n_days=60, random_state=0)
+    >>> study = Study(jobs.assign(gpu_type="A100"), installed=16, lead_time="28D")
+    >>> same = {"price": 10_000, "years": 4}
+    >>> options = {"as now": {"buy": "A100", **same}, "twice as fast": {"buy": "H100", "speed": 0.5, **same}}
+    >>> found = compare_purchases(study, options).set_index("option")
+    >>> bool(found.loc["twice as fast", "to_buy"] < found.loc["as now", "to_buy"])
+    True
+    """
+    return PurchaseComparison(study, options, years=years).table
+
+
+class PurchaseComparison:
+    """Options of a purchase side by side, what decides between them, and where another one begins to win.
+
+    Parameters
+    ----------
+    study, options, years
+        As for `compare_purchases`.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        options: Mapping[str, Purchase | Mapping[str, Any]],
+        *,
+        years: float | None = None,
+    ) -> None:
+        if study.need.target is None or study.need.forecast.window is None or not study.need.forecast.last:
+            raise InputError("purchases are compared by queues of jobs, and this study has none.")
+        purchases = check_options(options)
+        longest = max((each.years or 0.0 for each in purchases.values()), default=0.0)
+        self.years = check_number("years", years or longest or 1.0, 0, 50, open_low=True)
+        measured = MeasuredRunTimes(study.source.jobs, study.step_costs)
+        self.options = [Option(name, study, purchase, measured) for name, purchase in purchases.items()]
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """See `compare_purchases`."""
+        rows = [option.row(self.years) for option in self.options]
+        types = dict.fromkeys(name for row in rows for name in row if name.startswith("gpus_"))
+        rows = [dict.fromkeys(types, 0.0) | row for row in rows]
+        table = pd.DataFrame(rows)
+        first = ["option", "to_buy", "to_buy-lo-90", "to_buy-hi-90", *types]
+        table = table[[*first, *table.columns.difference(first, sort=False)]]
+        zone = self.options[0].log_end.tz
+        order_by = pd.Series([row["order_by"] for row in rows], dtype=pd.DatetimeTZDtype("ns", zone))
+        return table.assign(order_by=order_by).astype({"option": STRING, "run_time_from": STRING})
+
+    @cached_property
+    def decides(self) -> pd.DataFrame:
+        """Cost a year of each option as one input at a time is at the end of its range, the others at their medians.
+
+        Returns
+        -------
+        DataFrame
+            ``option``, ``input``, ``low`` and ``high`` (what the input is changed to), ``cost``, ``cost-low`` and
+            ``cost-high``.
+        """
+        self._check_prices()
+        return pd.DataFrame([row for option in self.options for row in option.changes()])
+
+    @cached_property
+    def break_even(self) -> pd.DataFrame:
+        """From which amount of work, and up to which price of its GPU, another option costs less than the cheapest one.
+
+        Options that miss the target for waits more often than the study allows are no rivals.
+
+        Returns
+        -------
+        DataFrame
+            ``option``, ``against`` (the cheapest one), ``work`` (multiple of the work expected, between .5 and 2; NaN
+            if at none), ``price`` of one GPU, or an hour of it (NaN if at none above 0).
+        """
+        self._check_prices()
+        columns = ["option", "against", "work", "price"]
+        rivals = [option for option in self.options if option.keeps_promise]
+        if len(rivals) < 2:
+            return pd.DataFrame(columns=columns)
+        by_work = {option.name: option.cost_by_work() for option in rivals}
+        cheapest = min(rivals, key=lambda option: option.row(self.years)["cost_year"])
+        rows = []
+        for option in rivals:
+            if option is not cheapest:
+                gap = by_work[option.name] - by_work[cheapest.name]
+                price = option.price_at(cheapest.row(self.years)["cost_year"])
+                rows.append((option.name, cheapest.name, _crossing(_WORK, gap), price))
+        return pd.DataFrame(rows, columns=columns)
+
+    @cached_property
+    def lead(self) -> pd.DataFrame:
+        """What decides: by how much a year the cheapest option is ahead of the next, one input changed at a time.
+
+        Below 0, the next one costs less. Work and the price of energy change for both options at once.
+
+        Returns
+        -------
+        DataFrame
+            ``input``, ``low``, ``high`` (what it is changed to), ``lead``, ``lead-low``, ``lead-high``; the input that
+            moves it most first. ``attrs``: ``cheapest`` and ``next``, names of options.
+        """
+        self._check_prices()
+        rivals = sorted(filter(attrgetter("keeps_promise"), self.options), key=lambda each: each.row(1.0)["cost_year"])
+        if len(rivals) < 2:
+            raise InputError(
+                "fewer than two of the options keep the target for waits, so nothing decides between them."
+            )
+        first, second = ({row["input"]: row for row in each.changes()} for each in rivals[:2])
+        ends, shared = ("cost-low", "cost-high"), [name for name in _SHARED if name in first and name in second]
+        base = second["work"]["cost"] - first["work"]["cost"]
+        rows = [
+            (
+                name,
+                first[name]["low"],
+                first[name]["high"],
+                base,
+                *(second[name][end] - first[name][end] for end in ends),
+            )
+            for name in shared
+        ]
+        for sign, option, changes in ((-1, rivals[0], first), (1, rivals[1], second)):
+            rows += [
+                (
+                    f"{name} of {option.name}",
+                    row["low"],
+                    row["high"],
+                    base,
+                    *(base + sign * (row[end] - row["cost"]) for end in ends),
+                )
+                for name, row in changes.items()
+                if name not in shared
+            ]
+        table = pd.DataFrame(rows, columns=["input", "low", "high", "lead", "lead-low", "lead-high"])
+        width = (table["lead-high"] - table["lead-low"]).abs()
+        table = table.loc[width.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
+        table.attrs = {"cheapest": rivals[0].name, "next": rivals[1].name}
+        return table
+
+    def _check_prices(self) -> None:
+        lacking = [option.name for option in self.options if not option.purchase.has_prices]
+        if lacking:
+            raise InputError(f"option {lacking[0]!r} has no price, so nothing is said of money.")
+
+
+def check_options(options: Mapping[str, Purchase | Mapping[str, Any]]) -> dict[str, Purchase]:
+    """Options by name, from their parameters where these are given."""
+    if not isinstance(options, Mapping) or not options:
+        raise InputError('options must be a mapping of names to Purchase, such as {"more": Purchase(buy="H100")}.')
+    known, found = [each.name for each in fields(Purchase)], {}
+    for name, given in options.items():
+        if isinstance(given, Mapping):
+            for key in given:
+                if key not in known:
+                    hint = nearest(str(key), known)
+                    raise InputError(f"option {name!r} has no {shorten(str(key))!r}.{hint} It has {', '.join(known)}.")
+            try:
+                given = Purchase(**given)
+            except InputError as error:
+                raise InputError(f"option {name!r}: {error}") from error
+        if not isinstance(given, Purchase):
+            raise InputError(f"option {name!r} must be a Purchase, or a mapping of its parameters.")
+        found[str(name)] = given
+    return found
+
+
+def _crossing(at: FloatArray, gap: FloatArray) -> float:
+    """Where a difference first changes its sign, nearest to 1."""
+    turns = np.flatnonzero(gap[:-1] * gap[1:] < 0)
+    where = at[turns] - gap[turns] * (at[turns + 1] - at[turns]) / (gap[turns + 1] - gap[turns])
+    return float(where[np.argmin(np.abs(np.log(where)))]) if len(where) else float("nan")
+
+
+class _RunTimes(NamedTuple):
+    """Run times of jobs on each type: relative to those in the log, their error, GPUs for one, and where from."""
+
+    ratio: FloatArray
+    spread: FloatArray
+    cards: FloatArray
+    source: str
+
+
+class Option:
+    """One option: its fleet as the study's order arrives, and the GPUs that it needs then.
+
+    `measured`: run times of the log's own jobs by type.
+    """
+
+    def __init__(self, name: str, study: Study, purchase: Purchase, measured: MeasuredRunTimes) -> None:
+        self.name, self.study, self.purchase, self._measured = name, study, purchase, measured
+        self.log_end, self.arrival = study.need.log_end, study.need.log_end + study.need.lead_time
+        self.lead_time = study.need.lead_time if purchase.lead_time is None else parse_duration(purchase.lead_time)
+        self._known: dict[Any, Any] = {}
+
+    @cached_property
+    def kept(self) -> dict[str, float]:
+        """GPUs that are there as the order arrives, by type, the one that is bought last."""
+        there = installed_by_type(self.study, self.arrival)
+        for name in [*self.purchase.retire, *self.purchase.largest]:
+            if name not in there and name != self.purchase.buy:
+                raise InputError(
+                    f"option {self.name!r} names the type {name!r}, and none of it is installed."
+                    f"{nearest(name, there)} Installed are {', '.join(there) or 'none'}."
+                )
+        kept = {name: 0.0 if name in self.purchase.retire else gpus for name, gpus in there.items()}
+        if self.purchase.buy is not None:
+            kept[self.purchase.buy] = kept.pop(self.purchase.buy, 0.0)
+        return {name: gpus for name, gpus in kept.items() if gpus or name == self.purchase.buy}
+
+    @cached_property
+    def fleet(self) -> FleetWindow:
+        """Jobs of the last window on the types of the option."""
+        need, types = self.study.need, tuple(self.kept)
+        assert need.forecast.window is not None
+        assert need.target is not None
+        if not types:
+            raise InputError(f"option {self.name!r} leaves no GPUs at all: it buys none and retires all.")
+        found, own = self._run_times, self._own
+        kinds, kind = np.unique(own, return_inverse=True)
+        order = np.array([_preferred(found.ratio[kind == place]) for place in range(len(kinds))])
+        rented = np.full(len(own), np.nan)
+        if self.purchase.rent is not None:
+            rented = self._ratios(self._jobs, own, self.purchase.rent, None)[0]
+        return FleetWindow(
+            need.forecast.window, need.target, types, found.ratio, found.spread, found.cards, kind, order, rented
+        )
+
+    @cached_property
+    def _jobs(self) -> pd.DataFrame:
+        window = self.study.need.forecast.window
+        assert window is not None
+        return self.study.source.jobs.iloc[window.rows].reset_index(drop=True)
+
+    @cached_property
+    def _own(self) -> Any:
+        return own_types(self._jobs, self.kept)
+
+    @cached_property
+    def _run_times(self) -> _RunTimes:
+        shape = len(self._jobs), len(self.kept)
+        ratio, spread, cards, source = np.ones(shape), np.zeros(shape), np.ones(shape), "the log"
+        for place, name in enumerate(self.kept):
+            stated = self.purchase.run_time if name == self.purchase.buy else None
+            ratio[:, place], spread[:, place], told = self._ratios(self._jobs, self._own, name, stated)
+            cards[:, place] = self._cards(self._jobs, self._own, name)
+            source = told if name == self.purchase.buy else source
+        return _RunTimes(np.where(np.isinf(cards), np.nan, ratio), spread, cards, source)
+
+    def _ratios(
+        self, jobs: pd.DataFrame, own: Any, name: str, stated: tuple[float, float, float] | None
+    ) -> tuple[FloatArray, FloatArray, str]:
+        """Run times of jobs on a type relative to those in the log, the spread of their errors, and where from."""
+        ratio, spread, told = np.ones(len(jobs)), np.zeros(len(jobs)), "the log"
+        for source in np.unique(own[own != name]):
+            rows = np.flatnonzero(own == source)
+            if stated is not None:
+                found, low, high = stated
+                ratio[rows], spread[rows], told = found, math.log(high / low) / (2 * _Z95), "stated"
+            else:
+                ratio[rows], spread[rows], told = self._predicted(jobs.iloc[rows], str(source), name)
+        fixed = fixed_length(jobs)
+        return np.where(fixed, 1.0, ratio), np.where(fixed, 0.0, spread), told
+
+    def _predicted(self, jobs: pd.DataFrame, source: str, name: str) -> tuple[FloatArray, float, str]:
+        """Ratios as the log shows for the same work on both types, or as predicted for its networks, or a mix."""
+        measured = self._measured
+        if name in set(measured.jobs["gpu_type"]) and len(table := measured.ratios(source, name)):
+            return measured.move(jobs, name)[0], float(table.attrs["error"]), "measured in the log"
+        mix = _mix(source, name, self.purchase.mix)
+        ratio, known = np.full(len(jobs), mix[0]), measured.knows(jobs)
+        if known.any():
+            ratio[known] = measured.move(jobs[known], name)[0]
+        told = "predicted for networks" if known.all() else "predicted for a mix of networks"
+        return ratio, math.log(mix[2] / mix[1]) / (2 * _Z95), told
+
+    def _cards(self, jobs: pd.DataFrame, own: Any, name: str) -> FloatArray:
+        """GPUs of a type that take the place of one of a job's, infinite where it may not run there."""
+        cards, memory = np.ones(len(jobs)), _memory_gib(name)
+        stays = np.isin(own, [each for each, gpus in self.kept.items() if gpus and each != name])
+        # What is not known of a job is taken to fit where any job of the log ran, as one pool of all types takes it.
+        smallest = np.fmin.reduce([_memory_gib(str(source)) for source in np.unique(own)])
+        if smallest > memory:
+            cards[own != name] = math.ceil(smallest / memory - 1e-9)
+        known = self._measured.knows(jobs)
+        if known.any():
+            there = jobs[known].assign(gpu_type=pd.array([name] * int(known.sum()), dtype=STRING))
+            costs = self._measured.costs(there)
+            more = np.maximum(np.ceil(costs["memory_gib"].to_numpy() / memory), 2.0)
+            cards[known] = np.where(costs["fits"].to_numpy() >= 0.5, 1.0, more)
+        may_not = (cards > 1) & stays if self.purchase.moves else stays
+        small = jobs["gpus"].to_numpy() <= self.purchase.largest.get(name, np.inf)
+        return np.where((may_not & (own != name)) | ~small, np.inf, cards)
+
+    @cached_property
+    def works(self) -> FloatArray:
+        """Equally likely amounts of work as the order arrives, in those of the last window, ascending."""
+        return self.study.need.works(self.arrival)
+
+    def outcome(self, bought: float, work: float, deviation: float = 0.0) -> FleetOutcome:
+        """What jobs meet where so many GPUs are bought and there is so much work."""
+        place = bought, work, deviation
+        if place not in self._known:
+            there = self._capacity(bought) * self.study.settings.availability
+            self._known[place] = self.fleet.outcome(there, work, deviation)
+        found: FleetOutcome = self._known[place]
+        return found
+
+    def _capacity(self, bought: float) -> FloatArray:
+        there = np.array(list(self.kept.values()))
+        if self.purchase.buy is not None:
+            there[-1] += bought
+        return np.maximum(there, 1e-9)
+
+    @cached_property
+    def _numbers(self) -> FloatArray:
+        """Fewest GPUs to buy, by quantile of the work and deviation of run times."""
+        works = np.quantile(self.works, _NEEDS)
+        numbers, guess = np.zeros((len(works), len(_DEVIATIONS))), 0
+        for row, work in enumerate(works):
+            for column, deviation in enumerate(_DEVIATIONS):
+                guess = self._fewest(work, deviation, guess)
+                numbers[row, column] = guess
+        return numbers
+
+    def _fewest(self, work: float, deviation: float, guess: int) -> int:
+        def is_met(bought: int) -> bool:
+            return self.outcome(bought, work, deviation).share_in_time >= self.study.settings.wait_share
+
+        most = int(np.ceil(64 * work * max(self.fleet.window.jobs.gpus.sum(), 1.0)))
+        try:
+            return least(is_met, guess or max(round(work * self.study.need.forecast.last), 1), most)
+        except InputError as error:
+            raise InputError(f"option {self.name!r}: {error}") from error
+
+    @cached_property
+    def distribution(self) -> FloatArray:
+        """Equally likely numbers of GPUs that will have been needed, ascending."""
+        works = np.quantile(self.works, _NEEDS)
+        if self.purchase.gpus is not None or self.purchase.buy is None or self.purchase.rent is not None:
+            return np.array([self.to_buy])
+        rows = np.array([[np.interp(z, _DEVIATIONS, row) for row in self._numbers] for z in _Z])
+        found = [_along(works, row, self.works) for row in rows]
+        return np.sort(np.maximum(np.concatenate(found), 0.0))
+
+    @cached_property
+    def to_buy(self) -> int:
+        """GPUs to buy: as stated, or what suffices with the probability of the study, or what costs least with rent."""
+        if self.purchase.buy is None:
+            return 0
+        if self.purchase.gpus is not None:
+            return math.ceil(self.purchase.gpus)
+        if self.purchase.rent is not None:
+            return self._cheapest_beside_rent()
+        return math.ceil(np.quantile(self.distribution, self.study.settings.service_level) - 1e-9)
+
+    def _cheapest_beside_rent(self) -> int:
+        if not self.purchase.has_prices:
+            raise InputError(f"option {self.name!r} rents peaks beside GPUs to buy; state gpus, or the prices of both.")
+        low, high = 0, math.ceil(max(self.works) * self.study.need.forecast.last)
+        while high - low > max(2, high // 50):
+            points = np.unique(np.linspace(low, high, 7).astype(int))
+            best = int(np.argmin([self.expected_cost(int(point)) for point in points]))
+            low, high = int(points[max(best - 1, 0)]), int(points[min(best + 1, len(points) - 1)])
+        return min(range(low, high + 1), key=self.expected_cost)
+
+    def expected_cost(self, bought: int) -> float:
+        """Cost a year, averaged over the work that is expected."""
+        return float(np.mean([self.cost(bought, work) for work in np.quantile(self.works, _LIKELY)]))
+
+    def energy_mwh(self, bought: float, work: float, deviation: float = 0.0) -> float:
+        """Energy of all GPUs there, a year."""
+        busy = self.outcome(bought, work, deviation).busy
+        watts = np.array([self.purchase.watts(name, _board_watts(name)) for name in self.kept])
+        idle = np.maximum(self._capacity(bought) - busy, 0.0)
+        return float((busy * watts[:, 0] + idle * watts[:, 1]).sum()) * self.purchase.pue * HOURS_A_YEAR / 1e6
+
+    def cost(self, bought: float, work: float, deviation: float = 0.0) -> float:
+        """Cost a year, of what is bought, of energy where it has a price, of rent and of upkeep."""
+        purchase = self.purchase
+        total = bought * purchase.cost_of_one() + sum(self.kept.values()) * purchase.upkeep
+        if purchase.price_kwh:
+            total += 1000 * purchase.price_kwh * self.energy_mwh(bought, work, deviation)
+        return total + self.rented(bought, work, deviation) * (purchase.rent_price or 0.0)
+
+    def rented(self, bought: float, work: float, deviation: float = 0.0) -> float:
+        """GPU-hours rented a year, of which a share is lost."""
+        return self.outcome(bought, work, deviation).rented * HOURS_A_YEAR / (1.0 - self.purchase.interrupted)
+
+    @property
+    def order_by(self) -> pd.Timestamp:
+        """Latest date of the order; NaT for none."""
+        if not self.to_buy:
+            return pd.NaT
+        due = self.study.requirement.order_due(self.log_end)
+        if self.purchase.retire or pd.isna(due):
+            return self.log_end
+        return max(self.log_end, due + self.study.need.lead_time - self.lead_time)
+
+    @property
+    def risk(self) -> float:
+        """Probability that the jobs of four weeks do not start in time, with run times as expected."""
+
+        def is_met(place: int) -> bool:
+            return self.outcome(self.to_buy, self.works[place]).share_in_time < self.study.settings.wait_share
+
+        places = range(len(self.works))
+        return 1.0 - bisect_left(places, True, key=is_met) / len(places)
+
+    @property
+    def keeps_promise(self) -> bool:
+        """Whether jobs start in time with the probability of the study, within what a simulation tells."""
+        return bool(self._row["risk"] <= 1.0 - self.study.settings.service_level + _TOLERATED)
+
+    @cached_property
+    def _row(self) -> dict[str, Any]:
+        gpus, likely = self.to_buy, np.quantile(self.works, _LIKELY)
+        met = [self.outcome(gpus, work) for work in likely]
+        busy = np.mean([each.busy.sum() for each in met])
+        low, high = np.quantile(self.distribution, [0.05, 0.95])
+        ends = [(math.ceil(low - 1e-9), self.works[5]), (math.ceil(high - 1e-9), self.works[-6])]
+        names = dict(zip(self.kept, self._capacity(gpus).round(), strict=True))
+        run_time = self._run_time_on_bought()
+        row: dict[str, Any] = {"option": self.name, "to_buy": gpus, "to_buy-lo-90": ends[0][0]}
+        row |= {"to_buy-hi-90": ends[1][0], **{f"gpus_{name}": count for name, count in names.items()}}
+        row |= {"order_by": self.order_by, **run_time}
+        row |= {"risk": self.risk, "late_share": 1.0 - np.mean([each.share_in_time for each in met])}
+        row |= {"idle_share": max(1.0 - busy / self._capacity(gpus).sum(), 0.0)}
+        row |= {"rented_gpu_hours": np.mean([self.rented(gpus, work) for work in likely])}
+        row |= {"energy_mwh": np.mean([self.energy_mwh(gpus, work) for work in likely])}
+        cost = self.expected_cost(gpus) if self.purchase.has_prices else np.nan
+        spans = [self.cost(number, work) if self.purchase.has_prices else np.nan for number, work in ends]
+        row |= {"cost_year": cost, "cost_year-lo-90": min(cost, *spans), "cost_year-hi-90": max(cost, *spans)}
+        return row | {"cost_gpu_hour": cost / (self.fleet.mean_work * np.mean(self.works) * HOURS_A_YEAR)}
+
+    def row(self, years: float) -> dict[str, Any]:
+        """Row of the table, with the cost over some years."""
+        sums = {name.replace("cost_year", "cost"): years * self._row[name] for name in self._row if "cost_year" in name}
+        return self._row | sums
+
+    def _run_time_on_bought(self) -> dict[str, Any]:
+        """Mean run time of the jobs on the type that is bought, by the GPU-hours of the log."""
+        names, jobs = ("run_time", "run_time-lo-90", "run_time-hi-90"), self.fleet.window.jobs
+        ratio, spread = self.fleet.run_time[:, -1], self.fleet.spread[:, -1]
+        weight = np.where(np.isnan(ratio), 0.0, jobs.gpus * jobs.run)
+        if self.purchase.buy is None or not weight.any():
+            return dict.fromkeys(names, np.nan) | {"run_time_from": None}
+        found = [np.nansum(weight * ratio * np.exp(z * spread)) / weight.sum() for z in (0.0, -_Z95, _Z95)]
+        return dict(zip(names, found, strict=True)) | {"run_time_from": self._run_times.source}
+
+    def cost_at(self, multiple: float, deviation: float = 0.0) -> float:
+        """Cost a year, as in the table, at a multiple of the work, and with other run times."""
+        bought = self._number_at(multiple, deviation)
+        likely = multiple * np.quantile(self.works, _LIKELY)
+        return float(np.mean([self.cost(bought, work, deviation) for work in likely]))
+
+    def _number_at(self, multiple: float, deviation: float = 0.0) -> int:
+        """GPUs to buy at a multiple of the work, and with other run times."""
+        if self.purchase.buy is None or self.purchase.gpus is not None or self.purchase.rent is not None:
+            return self.to_buy
+        work = float(np.quantile(self.works, self.study.settings.service_level)) * multiple
+        if (multiple, deviation) not in self._known:
+            self._known[multiple, deviation] = self._fewest(work, deviation, self.to_buy)
+        return int(self._known[multiple, deviation])
+
+    def changes(self) -> list[dict[str, Any]]:
+        """Rows of `PurchaseComparison.decides`."""
+        low, middle, high = np.quantile(self.works, _NEEDS)
+        ends = low / middle, high / middle
+        rows = [("work", *ends, *map(self.cost_at, ends))]
+        if self.purchase.buy is not None and self.fleet.spread[:, -1].any():
+            run_time = self._run_time_on_bought()
+            spans = (self.cost_at(1.0, deviation) for deviation in (-_Z95, _Z95))
+            rows.append(("run time", run_time["run_time-lo-90"], run_time["run_time-hi-90"], *spans))
+        for name in ("price", "price_hour", "rent_price", "price_kwh"):
+            if (price := getattr(self.purchase, name)) is not None:
+                ends = price * (1 - _PRICE_CHANGE), price * (1 + _PRICE_CHANGE)
+                rows.append((name, *ends, *(self._cost_with(name, each) for each in ends)))
+        names, cost = ("input", "low", "high", "cost-low", "cost-high"), self.cost_at(1.0)
+        return [{"option": self.name, "cost": cost} | dict(zip(names, row, strict=True)) for row in rows]
+
+    def _cost_with(self, name: str, price: float) -> float:
+        """Cost a year with another price."""
+        changed: dict[str, Any] = {name: price}
+        before, self.purchase = self.purchase, replace(self.purchase, **changed)
+        try:
+            return self.cost_at(1.0)
+        finally:
+            self.purchase = before
+
+    def cost_by_work(self) -> FloatArray:
+        """Cost a year at multiples of the work; NaN where nothing would be bought, which is no option."""
+        costs = np.array([self.cost_at(multiple) for multiple in _WORK])
+        return np.where(
+            [self.purchase.rent is None and not self._number_at(multiple) for multiple in _WORK], np.nan, costs
+        )
+
+    def price_at(self, cost_year: float) -> float:
+        """Price of a GPU at which the option costs as much as another."""
+        name = "price" if self.purchase.price is not None else "price_hour"
+        price = getattr(self.purchase, name)
+        if not price or not self.to_buy:
+            return float("nan")
+        rest = self._row["cost_year"] - self.to_buy * self.purchase.cost_of_one()
+        found = price * (cost_year - rest) / (self.to_buy * self.purchase.cost_of_one())
+        return float(found) if found > 0 else float("nan")
+
+
+def _along(at: FloatArray, values: FloatArray, places: FloatArray) -> FloatArray:
+    """Linear interpolation, continued beyond both ends."""
+    found = np.interp(places, at, values)
+    if at[1] > at[0]:
+        slope = (values[1] - values[0]) / (at[1] - at[0])
+        found = np.where(places < at[0], values[0] + slope * (places - at[0]), found)
+    if at[-1] > at[-2]:
+        slope = (values[-1] - values[-2]) / (at[-1] - at[-2])
+        found = np.where(places > at[-1], values[-1] + slope * (places - at[-1]), found)
+    return np.asarray(found)
+
+
+def _preferred(ratio: FloatArray) -> IntArray:
+    """Types that jobs of a kind may take, the fastest first, by the run times of each on them."""
+    middle = np.array([np.median(known) if len(known := each[~np.isnan(each)]) else np.inf for each in ratio.T])
+    order = np.argsort(middle, kind="stable")
+    return np.where(np.isinf(middle[order]), -1, order)
+
+
+def own_types(jobs: pd.DataFrame, there: Mapping[str, float]) -> Any:
+    """Type of each job; of those without one, the type of most jobs, or else what is there most."""
+    if "gpu_type" not in jobs or jobs["gpu_type"].isna().all():
+        most = max(there, key=lambda name: there[name])
+        return np.full(len(jobs), most, dtype=object)
+    types = jobs["gpu_type"].astype(object)
+    return types.fillna(types.mode().iloc[0]).to_numpy(dtype=object).astype(str)
+
+
+def installed_by_type(study: Study, at: pd.Timestamp) -> dict[str, float]:
+    """GPUs installed at a time, by type: as stated, or a total in proportion to the most held of each."""
+    given, times = study.settings.installed, pd.Series([at])
+    if isinstance(given, Mapping) and study.settings.pool == "gpu_type":
+        from gpudemand.planning.capacity import broadcast_by_time
+
+        counts = {
+            name: float(broadcast_by_time(count, times)[0]) if isinstance(count, pd.Series) else float(count)
+            for name, count in given.items()
+        }
+        return {str(name): count for name, count in counts.items() if count}
+    known = study.source.names("gpu_type")
+    most_held = study.source.most_held("gpu_type") if known else pd.Series(dtype=float)
+    held = {str(name): whole_gpus(most) for name, most in most_held.items() if most > 0}
+    if given is None and len(held) > 1:
+        return held
+    total = float(study.requirement.installed_at(times)[0])
+    if not held:
+        return {UNKNOWN: total}
+    return {name: total * most / sum(held.values()) for name, most in held.items()}
+
+
+def _mix(before: str, after: str, mix: Mapping[str, float] | None) -> tuple[float, float, float]:
+    """Run time on a type relative to that on another, for a mix of networks, and its 90 % interval."""
+    if before == UNKNOWN:
+        raise InputError(
+            "the log names no GPU types, so nothing tells how much faster others are; say what its GPUs are with "
+            'type_aliases={"unknown": "A100"}, or state the speed of each option.'
+        )
+    from gpudemand.cost.reference_mix import mix_ratios
+
+    row: Any = mix_ratios(before, after, weights=mix).loc["all"]
+    return float(row["ratio"]), float(row["ratio-lo-90"]), float(row["ratio-hi-90"])
+
+
+def _memory_gib(name: str) -> float:
+    """Memory of a type; NaN where it is no known device."""
+    try:
+        return device(name).usable_memory_gib
+    except InputError:
+        return float("nan")
+
+
+def _board_watts(name: str) -> float:
+    try:
+        watts = device(name).tdp_w
+    except InputError:
+        return 0.0
+    return 0.0 if math.isnan(watts) else watts

@@ -1,0 +1,235 @@
+"""Purchases: options whose right answer follows by hand, and what the table, the page and the command say of them."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from gpudemand import InputError, Purchase, Study, compare_purchases
+from gpudemand.cli.app import app
+from gpudemand.datasets import make_cluster
+from gpudemand.planning.purchases import HOURS_A_YEAR, least
+from gpudemand.study.purchases import PurchaseComparison
+
+
+def flat_log(days=63, gpus=8.0, per_hour=2, hours=4.0, gpu_type="A100"):
+    """Jobs of one size that come evenly: as many GPUs as `per_hour * hours * gpus` are busy."""
+    submit = pd.date_range("2026-01-05", periods=24 * days * per_hour, freq=f"{60 // per_hour}min", tz="UTC")
+    # Not of one length, which would be that of a limit.
+    end = submit + pd.to_timedelta(hours * (0.97 + 0.06 * (7 * np.arange(len(submit)) % 10) / 9), "h")
+    users = np.array(["ada", "bob", "cyn"])[np.arange(len(submit)) % 3]
+    return pd.DataFrame(
+        {"user": users, "submit": submit, "start": submit, "end": end, "gpus": gpus, "gpu_type": gpu_type}
+    )
+
+
+@pytest.fixture(scope="module")
+def flat():
+    return Study(flat_log(), installed={"A100": 64}, lead_time="28D")
+
+
+@pytest.fixture(scope="module")
+def grown():
+    jobs, _ = make_cluster(n_users=20, n_days=90, random_state=0)
+    return Study(jobs.assign(gpu_type="A100"), installed={"A100": 40}, lead_time="28D")
+
+
+def compare(study, **options):
+    return compare_purchases(study, options).set_index("option")
+
+
+def test_more_of_the_same_are_those_that_the_study_requires(grown):
+    found = compare(grown, same={"buy": "A100"}).loc["same"]
+    required = grown.headline["required"]
+    assert found["to_buy"] + 40 == pytest.approx(required, abs=0.01 * required + 1)
+    assert found["gpus_A100"] == found["to_buy"] + 40
+    low = grown.headline["required_lo"]
+    assert found["to_buy-lo-90"] + 40 == pytest.approx(low, abs=0.02 * low + 1)
+    assert found["risk"] == pytest.approx(0.05, abs=0.03)
+
+
+def test_twice_as_fast_at_twice_the_price_and_power_costs_the_same():
+    jobs = flat_log(gpus=1.0, per_hour=12, hours=5.0)
+    one = {"price": 10_000, "years": 4, "power_w": 500, "price_kwh": 0.2, "retire": ["A100"]}
+    two = one | {"price": 20_000, "power_w": 1_000, "speed": 0.5}
+    study = Study(jobs, installed={"A100": 64}, lead_time="28D")
+    # What is retired is bought anew, so that nothing old is left in either fleet.
+    found = compare(study, slow={"buy": "A100 80GB", "speed": 1.0, **one}, fast={"buy": "H100", **two})
+    assert found.loc["slow", "to_buy"] / found.loc["fast", "to_buy"] == pytest.approx(2.0, rel=0.05)
+    assert found.loc["fast", "cost_year"] == pytest.approx(found.loc["slow", "cost_year"], rel=0.05)
+    assert found.loc["fast", "cost_gpu_hour"] == pytest.approx(found.loc["slow", "cost_gpu_hour"], rel=0.05)
+
+
+def test_a_card_too_small_takes_more_cards_or_leaves_jobs_where_they_are(flat):
+    found = compare(
+        flat,
+        stays={"buy": "GeForce RTX 3090", "speed": 1.0, "gpus": 8},
+        moves={"buy": "GeForce RTX 3090", "speed": 1.0, "retire": ["A100"]},
+    )
+    assert np.isnan(found.loc["stays", "run_time"])  # nothing runs there
+    # 24 GB for 40 GB: two cards for one.
+    assert found.loc["moves", "to_buy"] == pytest.approx(2 * flat.headline["required"], abs=16)  # jobs of 8
+
+
+def test_jobs_that_no_gpu_shortens_gain_nothing_from_a_fast_one(flat):
+    slow, fast = ({"buy": "H100", "retire": ["A100"], "speed": speed} for speed in (1.0, 0.25))
+    found = compare(flat, slow=slow, fast=fast)
+    assert found.loc["fast", "to_buy"] < 0.6 * found.loc["slow", "to_buy"]
+    limited = Study(flat_log().assign(status="timeout"), installed={"A100": 64}, lead_time="28D")
+    same = compare(limited, fast=fast).loc["fast"]
+    assert same["to_buy"] == pytest.approx(found.loc["slow", "to_buy"], rel=0.02)
+    assert same["run_time"] == pytest.approx(1.0)
+
+
+def test_costs_are_sums_by_hand(flat):
+    option = {"buy": "A100", "gpus": 10, "price": 8_000, "years": 4, "overhead": 0.1, "upkeep": 100.0}
+    energy = {"price_kwh": 0.25, "pue": 1.2, "power_w": {"A100": 400.0}}
+    found = compare(
+        flat, bought=option, with_energy=option | energy, reserved={"buy": "A100", "gpus": 10, "price_hour": 2}
+    )
+    bought = 10 * (8_000 / 4 + 800) + 64 * 100
+    assert found.loc["bought", "cost_year"] == pytest.approx(bought)
+    assert found.loc["with_energy", "energy_mwh"] == pytest.approx(74 * 0.4 * 1.2 * HOURS_A_YEAR / 1000)
+    assert found.loc["with_energy", "cost_year"] == pytest.approx(bought + 250 * found.loc["with_energy", "energy_mwh"])
+    assert found.loc["reserved", "cost_year"] == pytest.approx(20 * HOURS_A_YEAR)
+    assert found.loc["bought", "cost"] == pytest.approx(4 * bought)
+    # 64 GPUs are busy of 74, of which no more than 72 are of use to jobs of eight.
+    work = np.minimum(64 * flat.need.works(flat.need.log_end + flat.need.lead_time), 72).mean()
+    assert found.loc["bought", "idle_share"] == pytest.approx(1 - work / 74, abs=0.03)
+
+
+def test_rent_takes_what_waits_too_long(flat):
+    lost = {"rent": "A100", "rent_price": 3.0, "interrupted": 0.2}
+    found = compare(
+        flat,
+        nothing={"retire": ["A100"], "buy": "A100", "gpus": 32},
+        rent=lost | {"retire": ["A100"], "buy": "A100", "gpus": 32},
+    )
+    assert found.loc["nothing", "late_share"] > 0.5
+    assert found.loc["rent", "late_share"] == 0.0
+    # Half of the 64 GPUs that are busy: of each five hours one is lost.
+    work = 64 * np.mean(flat.need.works(flat.need.log_end + flat.need.lead_time))
+    assert found.loc["rent", "rented_gpu_hours"] == pytest.approx((work - 32) * HOURS_A_YEAR / 0.8, rel=0.1)
+
+
+def test_an_option_without_a_price_has_a_table_without_money(flat):
+    comparison = PurchaseComparison(flat, {"a": {"buy": "A100"}, "b": {"buy": "A100", "price": 1e4, "years": 4}})
+    assert np.isnan(comparison.table["cost_year"].iloc[0])
+    with pytest.raises(InputError, match="'a' has no price"):
+        _ = comparison.break_even
+
+
+def test_break_even_and_lead_are_where_costs_cross(grown):
+    same = {"years": 4, "buy": "A100"}
+    options = {
+        "cheap": {"price": 10_000, **same},
+        "fast": {"buy": "H100", "speed": (0.5, 0.4, 0.62), "price": 30_000, "years": 4},
+    }
+    comparison = PurchaseComparison(grown, options)
+    (row,) = comparison.break_even.to_dict("records")
+    again = compare(grown, fast=options["fast"] | {"price": row["price"]})
+    best = comparison.table["cost_year"].min()
+    assert again.loc["fast", "cost_year"] == pytest.approx(best, rel=0.01)
+    lead = comparison.lead
+    assert lead.attrs == {"cheapest": "cheap", "next": "fast"}
+    assert set(lead["input"]) == {"work", "price of cheap", "price of fast", "run time of fast"}
+    price = lead.set_index("input").loc["price of fast"]
+    assert price["lead-low"] < price["lead"] < price["lead-high"]
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"bougt": "A100"}, "no 'bougt'. Did you mean 'buy'"),
+        ({"gpus": 4}, "needs the type"),
+        ({"buy": "A100", "price": 1.0}, "need each other"),
+        ({"buy": "A100", "price": 1.0, "years": 4, "price_hour": 1.0}, "not both"),
+        ({"rent_price": 1.0}, "needs the type that is rented"),
+        ({"buy": "A100", "speed": (0.5, 0.6, 0.4)}, r"\(ratio, low, high\)"),
+        ({"buy": "A100", "pue": 0.5}, "pue"),
+        ({"buy": "A100", "retire": ["H100"]}, "none of it is installed"),
+        ({"buy": "H100", "speed": 0.5, "rent": "A100"}, "state gpus, or the prices"),
+        ({"retire": ["A100"]}, "no GPUs at all"),
+        ("A100", "must be a Purchase"),
+    ],
+)
+def test_what_cannot_be_is_refused(flat, option, said):
+    with pytest.raises(InputError, match=said):
+        compare_purchases(flat, {"x": option})
+
+
+def test_usage_without_jobs_and_logs_without_types_are_told(flat):
+    days = pd.date_range("2026-01-01", periods=60, tz="UTC")
+    usage = pd.DataFrame({"unique_id": "a", "ds": days, "y": 5.0 + np.arange(60) % 7})
+    with pytest.raises(InputError, match="queues of jobs"):
+        compare_purchases(Study(usage, lead_time="7D"), {"x": {"buy": "A100"}})
+    unnamed = Study(flat_log(days=30).drop(columns="gpu_type"), lead_time="7D", installed=64)
+    with pytest.raises(InputError, match="names no GPU types"):
+        compare_purchases(unnamed, {"x": {"buy": "H100"}})
+    assert compare(unnamed, x={"buy": "H100", "speed": 0.5}).loc["x", "to_buy"] > 0
+
+
+def test_least_finds_the_first_that_holds():
+    for answer in (0, 1, 2, 7, 100, 1234):
+        for guess in (1, 90, 5000):
+            found = least(lambda n, answer=answer: n >= answer, guess, 10**6)
+            assert answer <= found <= answer + max(1, 0.002 * answer)
+    with pytest.raises(InputError, match="however many"):
+        least(lambda n: False, 1, 100)
+
+
+PLAN = """
+log = "jobs.parquet"
+lead_time = "28D"
+installed = { A100 = 64 }
+[compare]
+price_kwh = 0.2
+years = 4
+[[options]]
+name = "more"
+buy = "A100"
+price = 10000
+[[options]]
+name = "fast"
+buy = "H100"
+price = 25000
+speed = [0.5, 0.4, 0.6]
+[[options]]
+name = "rent"
+rent = "A100"
+rent_price = 3
+"""
+
+
+def test_a_plan_file_compares_on_the_page_and_by_the_command(tmp_path):
+    flat_log().to_parquet(tmp_path / "jobs.parquet")
+    (tmp_path / "plan.toml").write_text(PLAN)
+    run = CliRunner().invoke(app, ["compare", "--plan", str(tmp_path / "plan.toml"), "--quiet", "--json"])
+    assert run.exit_code == 0, run.output
+    found = json.loads(run.stdout)
+    assert [row["option"] for row in found["purchases"]] == ["more", "fast", "rent"]
+    text = CliRunner().invoke(app, ["compare", "--plan", str(tmp_path / "plan.toml"), "--quiet"]).stdout
+    assert "costs least" in text
+    out = tmp_path / "out"
+    run = CliRunner().invoke(app, ["report", "--plan", str(tmp_path / "plan.toml"), "--out", str(out), "--quiet"])
+    assert run.exit_code == 0, run.output
+    page = (out / "index.html").read_text()
+    assert "Purchases compared" in page
+    table = pd.read_parquet(out / "tables" / "purchases.parquet")
+    by_command = pd.DataFrame(found["purchases"])
+    assert table["to_buy"].tolist() == by_command["to_buy"].tolist()
+    np.testing.assert_allclose(table["cost_year"], by_command["cost_year"], rtol=1e-9)
+
+
+def test_options_share_what_the_plan_says_once(tmp_path):
+    from gpudemand import read_plan
+
+    (tmp_path / "plan.toml").write_text(PLAN)
+    found = read_plan(tmp_path / "plan.toml").purchases
+    assert found["more"] == Purchase(buy="A100", price=10_000, years=4, price_kwh=0.2)
+    assert found["rent"] == Purchase(rent="A100", rent_price=3, price_kwh=0.2)
+    (tmp_path / "plan.toml").write_text(PLAN + '[[options]]\nname = "more"\n')
+    with pytest.raises(InputError, match="two options are called 'more'"):
+        read_plan(tmp_path / "plan.toml")
