@@ -98,7 +98,7 @@ def test_no_command_is_forgotten():
     commands = {command.callback.__name__ for command in app.registered_commands}
     commands |= {f"pull {command.callback.__name__}" for command in pull.registered_commands}
     killed = {command.name.replace("-", "_") for command in kill_commands.commands(Path(), "")}
-    assert killed | {"cost", "devices", "formats"} == commands
+    assert killed | {"compare", "cost", "devices", "formats"} == commands
 
 
 @pytest.fixture(scope="module")

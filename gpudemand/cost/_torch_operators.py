@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import pickle
 import random
 import sys
 from collections import Counter
@@ -704,20 +703,22 @@ def seeded(seed: int) -> Iterator[Callable[[], bool]]:
     import torch
 
     def states() -> tuple[Any, ...]:
-        """State of each generator, which compare as texts."""
-        return random.getstate(), np.random.get_state(), torch.get_rng_state().tolist()  # noqa: NPY002 (the user's)
+        """State of each generator, of plain numbers, so that they compare."""
+        state: Any = np.random.get_state()  # noqa: NPY002 (the user's)
+        name, keys, *rest = state
+        return random.getstate(), (name, keys.tolist(), *rest), torch.get_rng_state().tolist()
 
-    before = states()
+    before, of_torch = states(), torch.get_rng_state()
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002
     torch.default_generator.manual_seed(seed)
-    start = pickle.dumps(states())
+    start = states()
     try:
-        yield lambda: pickle.dumps(states()) != start
+        yield lambda: states() != start
     finally:
         random.setstate(before[0])
         np.random.set_state(before[1])  # noqa: NPY002
-        torch.set_rng_state(torch.tensor(before[2], dtype=torch.uint8))
+        torch.set_rng_state(of_torch)
 
 
 @contextlib.contextmanager
