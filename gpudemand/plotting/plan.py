@@ -12,6 +12,7 @@ from gpudemand._validation import check_columns
 from gpudemand.metrics import model_names
 from gpudemand.plotting import base
 from gpudemand.plotting.forecast import choose_series, history_before
+from gpudemand.units import format_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -325,7 +326,10 @@ class PurchaseLeadDisplay(base.Display):
         rows = self.frame[::-1]
         left, right = np.sort(rows[["lead-low", "lead-high"]].to_numpy(dtype=float), axis=1).T
         self.bars_ = ax.barh(np.arange(len(rows)), right - left, left=left, color=base.PREDICTED, height=0.6)
-        ends = [f"{name} ({low:,.3g} to {high:,.3g})" for name, low, high in rows[["input", "low", "high"]].to_numpy()]
+        ends = [
+            f"{name} ({format_count(low, 0 if low >= 100 else 2)} to {format_count(high, 0 if high >= 100 else 2)})"
+            for name, low, high in rows[["input", "low", "high"]].to_numpy()
+        ]
         ax.set_yticks(np.arange(len(rows)), ends)
         ax.axvline(float(rows["lead"].iloc[0]), color=base.CUTOFF, linewidth=0.8)
         self.even_line_ = ax.axvline(0.0, color=base.INSTALLED, linewidth=1.8)
