@@ -50,7 +50,7 @@ def test_each_cluster_is_a_row_of_the_plan(tmp_path):
     assert study.gpu_type_plans.table["installed"].iloc[1:].isna().all()
     page = study.report(tmp_path / "report").read_text()
     assert "<h3>By cluster</h3>" in page
-    assert "GPUs required by cluster, each a pool of its own" in page
+    assert "By cluster, each a pool of its own" in page
 
 
 def test_names_are_known_or_refused():
