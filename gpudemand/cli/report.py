@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,7 +84,6 @@ def report(
     """
     from gpudemand.report.build import build_report
     from gpudemand.report.metrics import check_metrics_path, write_metrics
-    from gpudemand.study.study import Study
 
     asked = _asked(ctx)
     if asked["metrics"] is not None:
@@ -93,8 +92,7 @@ def report(
     with workers(dask), steps(quiet=quiet) as begin:
         begin("Reading the log" if asked["log"] else "Reading the bundled sample")
         jobs = _read(asked)
-        study = {name: asked[name] for name in inspect.signature(Study).parameters if name in asked}
-        study |= {"tz": asked["tz"] or "UTC", "progress": begin}
+        study = _study_options(asked, begin)
         index = build_report(jobs, asked["out"], previous=asked["previous"], style=asked["style"], **study)
     numbers = json.loads((index.parent / "report.json").read_bytes())
     if asked["metrics"] is not None:
@@ -132,8 +130,7 @@ def compare(
     with steps(quiet=quiet) as begin:
         begin("Reading the log")
         jobs = _read(asked)
-        options = {name: asked[name] for name in inspect.signature(Study).parameters if name in asked}
-        comparison = Study(jobs, **options | {"tz": asked["tz"] or "UTC", "progress": begin}).purchase_comparison
+        comparison = Study(jobs, **_study_options(asked, begin)).purchase_comparison
         tables = {"purchases": comparison.table}
         if comparison.table["cost_year"].notna().all():
             tables |= {"break_even": comparison.break_even, "decides": comparison.decides}
@@ -222,6 +219,14 @@ def _asked(ctx: typer.Context) -> dict[str, Any]:
     if "log" not in typed:
         _check_log(plan)
     return {**ctx.params, **dict(plan), **plan.study_options(), **typed}
+
+
+def _study_options(asked: Mapping[str, Any], begin: Callable[[str], None]) -> dict[str, Any]:
+    """Arguments of `Study`."""
+    from gpudemand.study.study import Study
+
+    options = {name: asked[name] for name in inspect.signature(Study).parameters if name in asked}
+    return options | {"tz": asked["tz"] or "UTC", "progress": begin}
 
 
 def _check_log(plan: ReportPlan) -> None:

@@ -192,7 +192,7 @@ def _typical_run_s(log: pd.DataFrame, run_s: FloatArray, unfinished: BoolArray) 
     return of_user.fillna(0.0 if np.isnan(middle) else middle).to_numpy(dtype=float)
 
 
-#: Share of late jobs below which, in units of the allowed one, less tells nothing.
+#: Share of jobs beyond the wait, over the share that may be, below which less tells nothing.
 _LEAST_LATE = 0.01
 
 
@@ -202,7 +202,7 @@ def fewest_gpus(window: Window, target: WaitTarget, policy: str = "easy", guess:
         return 0.0
 
     def excess(gpus: int) -> float:
-        """Logarithm of the share of late jobs over the allowed one: about linear in the GPUs; above 0 where not met."""
+        """Log of the share of jobs beyond the wait over that which may be: about linear; over 0 where not met."""
         share = target.share_in_time(window, window.waits_s(gpus, policy))
         ratio = float(np.log(max((1.0 - share) / (1.0 - target.share), _LEAST_LATE)))
         return min(ratio, 0.0) if share >= target.share else max(ratio, -np.log(_LEAST_LATE) * 1e-9)

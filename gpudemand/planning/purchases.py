@@ -79,8 +79,8 @@ class Purchase:
     speed : float or (float, float, float), optional
         Run time on the type that is bought relative to that in the log, with its 90 % interval; predicted by default.
     mix : mapping of str to float, optional
-        Share of each kind of network in what runs, such as ``{"vision": 0.3, "language": 0.7}``, for the speed of types
-        that the log does not show; where none is stated, its interval is wider.
+        Share of GPU-hours by kind of network (``vision_small``, ``language_large``; see `mix_ratios`), for the speed of
+        types that the log does not show; where none is stated, its interval is wider.
     lead_time : str, optional
         From the order to the first use; by default that of the study.
 

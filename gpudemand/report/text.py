@@ -82,7 +82,6 @@ def purchases(table: pd.DataFrame | None, break_even: pd.DataFrame | None) -> st
     """Which of the options that keep the target costs least, and from when another one does.
 
     >>> table = pd.DataFrame({"option": ["old", "new"], "to_buy": [48, 24], "cost_year": [9e5, 8e5]})
-    >>> table["run_time_from"] = "predicted for a mix of networks"
     >>> even = pd.DataFrame({"option": ["old"], "against": ["new"], "work": [0.8], "price": [None]})
     >>> purchases(table, even)
     'new costs least: 800,000 a year, for 24 GPUs. old costs less at under 0.80 times the work.'

@@ -17,6 +17,7 @@ from scipy.stats import norm
 from gpudemand._array import STRING, FloatArray, IntArray
 from gpudemand._validation import InputError, check_number, nearest, shorten
 from gpudemand.datasets.devices import device
+from gpudemand.planning.capacity import broadcast_by_time
 from gpudemand.planning.purchases import HOURS_A_YEAR, FleetOutcome, FleetWindow, Purchase, least
 from gpudemand.planning.run_time import fixed_length
 from gpudemand.planning.scenarios import MeasuredRunTimes
@@ -136,7 +137,7 @@ class PurchaseComparison:
 
     @cached_property
     def decides(self) -> pd.DataFrame:
-        """Cost a year of each option as one input at a time is at the end of its range, the others at their medians.
+        """Cost a year of each option as one input at a time is at the end of its range, the others as in the table.
 
         Returns
         -------
@@ -193,30 +194,14 @@ class PurchaseComparison:
                 "fewer than two of the options keep the target for waits, so nothing decides between them."
             )
         first, second = ({row["input"]: row for row in each.changes()} for each in rivals[:2])
-        ends, shared = ("cost-low", "cost-high"), [name for name in _SHARED if name in first and name in second]
-        base = second["work"]["cost"] - first["work"]["cost"]
-        rows = [
-            (
-                name,
-                first[name]["low"],
-                first[name]["high"],
-                base,
-                *(second[name][end] - first[name][end] for end in ends),
-            )
-            for name in shared
-        ]
-        for sign, option, changes in ((-1, rivals[0], first), (1, rivals[1], second)):
-            rows += [
-                (
-                    f"{name} of {option.name}",
-                    row["low"],
-                    row["high"],
-                    base,
-                    *(base + sign * (row[end] - row["cost"]) for end in ends),
-                )
-                for name, row in changes.items()
-                if name not in shared
-            ]
+        rows = []
+        for name in dict.fromkeys([*first, *second]):
+            is_shared = name in _SHARED and name in first and name in second
+            for option, own in (("", first),) if is_shared else ((rivals[0].name, first), (rivals[1].name, second)):
+                if name in own:
+                    costs = [_costs(each, name if is_shared or each is own else None) for each in (first, second)]
+                    label = f"{name} of {option}" if option else name
+                    rows.append((label, own[name]["low"], own[name]["high"], *(costs[1] - costs[0])))
         table = pd.DataFrame(rows, columns=["input", "low", "high", "lead", "lead-low", "lead-high"])
         width = (table["lead-high"] - table["lead-low"]).abs()
         table = table.loc[width.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
@@ -227,6 +212,12 @@ class PurchaseComparison:
         lacking = [option.name for option in self.options if not option.purchase.has_prices]
         if lacking:
             raise InputError(f"option {lacking[0]!r} has no price, so nothing is said of money.")
+
+
+def _costs(changes: Mapping[str, Mapping[str, Any]], name: str | None) -> FloatArray:
+    """Cost a year of an option, and at both ends of an input; without one, it stays."""
+    row = changes["work" if name is None else name]
+    return np.array([row["cost"]] * 3 if name is None else [row["cost"], row["cost-low"], row["cost-high"]])
 
 
 def check_options(options: Mapping[str, Purchase | Mapping[str, Any]]) -> dict[str, Purchase]:
@@ -251,7 +242,7 @@ def check_options(options: Mapping[str, Purchase | Mapping[str, Any]]) -> dict[s
 
 
 def _crossing(at: FloatArray, gap: FloatArray) -> float:
-    """Where a difference first changes its sign, nearest to 1."""
+    """Where a difference changes its sign, the place nearest to 1; NaN if nowhere."""
     turns = np.flatnonzero(gap[:-1] * gap[1:] < 0)
     where = at[turns] - gap[turns] * (at[turns + 1] - at[turns]) / (gap[turns + 1] - gap[turns])
     return float(where[np.argmin(np.abs(np.log(where)))]) if len(where) else float("nan")
@@ -361,10 +352,10 @@ class Option:
 
     def _cards(self, jobs: pd.DataFrame, own: Any, name: str) -> FloatArray:
         """GPUs of a type that take the place of one of a job's, infinite where it may not run there."""
-        cards, memory = np.ones(len(jobs)), _memory_gib(name)
+        cards, memory = np.ones(len(jobs)), _of_device(name, "usable_memory_gib")
         stays = np.isin(own, [each for each, gpus in self.kept.items() if gpus and each != name])
         # What is not known of a job is taken to fit where any job of the log ran, as one pool of all types takes it.
-        smallest = np.fmin.reduce([_memory_gib(str(source)) for source in np.unique(own)])
+        smallest = np.fmin.reduce([_of_device(str(source), "usable_memory_gib") for source in np.unique(own)])
         if smallest > memory:
             cards[own != name] = math.ceil(smallest / memory - 1e-9)
         known = self._measured.knows(jobs)
@@ -456,7 +447,7 @@ class Option:
     def energy_mwh(self, bought: float, work: float, deviation: float = 0.0) -> float:
         """Energy of all GPUs there, a year."""
         busy = self.outcome(bought, work, deviation).busy
-        watts = np.array([self.purchase.watts(name, _board_watts(name)) for name in self.kept])
+        watts = np.array([self.purchase.watts(name, np.nan_to_num(_of_device(name, "tdp_w"))) for name in self.kept])
         idle = np.maximum(self._capacity(bought) - busy, 0.0)
         return float((busy * watts[:, 0] + idle * watts[:, 1]).sum()) * self.purchase.pue * HOURS_A_YEAR / 1e6
 
@@ -544,9 +535,7 @@ class Option:
         if self.purchase.buy is None or self.purchase.gpus is not None or self.purchase.rent is not None:
             return self.to_buy
         work = float(np.quantile(self.works, self.study.settings.service_level)) * multiple
-        if (multiple, deviation) not in self._known:
-            self._known[multiple, deviation] = self._fewest(work, deviation, self.to_buy)
-        return int(self._known[multiple, deviation])
+        return self._fewest(work, deviation, self.to_buy)  # from outcomes that are kept
 
     def changes(self) -> list[dict[str, Any]]:
         """Rows of `PurchaseComparison.decides`."""
@@ -623,8 +612,6 @@ def installed_by_type(study: Study, at: pd.Timestamp) -> dict[str, float]:
     """GPUs installed at a time, by type: as stated, or a total in proportion to the most held of each."""
     given, times = study.settings.installed, pd.Series([at])
     if isinstance(given, Mapping) and study.settings.pool == "gpu_type":
-        from gpudemand.planning.capacity import broadcast_by_time
-
         counts = {
             name: float(broadcast_by_time(count, times)[0]) if isinstance(count, pd.Series) else float(count)
             for name, count in given.items()
@@ -654,17 +641,9 @@ def _mix(before: str, after: str, mix: Mapping[str, float] | None) -> tuple[floa
     return float(row["ratio"]), float(row["ratio-lo-90"]), float(row["ratio-hi-90"])
 
 
-def _memory_gib(name: str) -> float:
-    """Memory of a type; NaN where it is no known device."""
+def _of_device(name: str, field: str) -> float:
+    """Number of a data sheet; NaN where the type is no known device."""
     try:
-        return device(name).usable_memory_gib
+        return float(getattr(device(name), field))
     except InputError:
         return float("nan")
-
-
-def _board_watts(name: str) -> float:
-    try:
-        watts = device(name).tdp_w
-    except InputError:
-        return 0.0
-    return 0.0 if math.isnan(watts) else watts
