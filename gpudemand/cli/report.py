@@ -158,7 +158,7 @@ def _in_columns(name: str, table: pd.DataFrame) -> str:
     from gpudemand._tables import aligned
     from gpudemand.report.tables import format_table
 
-    shown = format_table(name, table, [each for each in _PRINTED[name].split() if table[each].notna().any()])
+    shown = format_table(name, table, _PRINTED[name].split())
     return aligned(pd.DataFrame(shown.rows, columns=shown.headings))
 
 

@@ -251,7 +251,7 @@ def render(
         tables={
             name: format_table(
                 name,
-                _without_unknown(name, tables[name]),
+                tables[name],
                 _SOME.get(name, "").split(),
                 limit=30 if name == "models" else 15,
             )
@@ -299,11 +299,6 @@ def _texts(study: Study, tables: dict[str, pd.DataFrame], earlier: EarlierReport
         if wanted
         else "",
     }
-
-
-def _without_unknown(name: str, table: pd.DataFrame) -> pd.DataFrame:
-    """Of the table of purchases, only what is known of some: without prices nothing is said of money."""
-    return table.dropna(axis=1, how="all") if name == "purchases" else table
 
 
 def _load_template() -> Template:

@@ -297,7 +297,8 @@ def format_table(
     >>> format_table("usage_shares", pd.DataFrame({"user": ["ada"], "gpu_hours": [12345.6]})).rows
     [['ada', '12,346']]
     """
-    empty = frame.columns[frame.isna().all()] if name == "orders" else ()  # without prices, or a target for waits
+    # Without prices, or a target for waits.
+    empty = frame.columns[frame.isna().all()] if name in ("orders", "purchases") else ()
     shown = [column for column in (columns or frame.columns) if column in _COLUMNS and column not in empty]
     headings, formats = [_COLUMNS[column][0] for column in shown], [_COLUMNS[column][1] for column in shown]
     rows = [

@@ -309,38 +309,6 @@ def _steps(job: TrainingJob, name: str, amount: float) -> float:
     return amount if name == "steps" else amount / job.samples_per_step
 
 
-_Triple = Annotated[tuple[Number, Number, Number], Field(strict=False)]
-
-
-class _Compared(_Table):
-    """What options of a purchase have in common, or one of them."""
-
-    buy: Text | None = None
-    gpus: Number | None = None
-    price: Number | None = None
-    years: Number | None = None
-    overhead: Number | None = None
-    price_hour: Number | None = None
-    power_w: _or_by_type(Number) | None = None  # type: ignore[valid-type]
-    idle_power_w: _or_by_type(Number) | None = None  # type: ignore[valid-type]
-    price_kwh: Number | None = None
-    pue: Number | None = None
-    upkeep: Number | None = None
-    retire: Texts | None = None
-    largest: dict[str, Number] | None = None
-    moves: bool | None = None
-    rent: Text | None = None
-    rent_price: Number | None = None
-    interrupted: Number | None = None
-    speed: _either(Number, _Triple, lambda value: isinstance(value, list)) | None = None  # type: ignore[valid-type]
-    mix: dict[str, Number] | None = None
-    lead_time: Duration | None = None
-
-
-class _Option(_Compared):
-    name: Text
-
-
 class Change(_Table):
     """A delivery (positive) or retirement (negative) of GPUs."""
 
@@ -379,6 +347,24 @@ _KEYS: dict[str, Any] = {
     for name, each in _OPTIONS.items()
 }
 _Options: Any = create_model("_Options", __base__=_Table, **_KEYS)
+#: How parameters of a purchase are written, by their type; each may stand in one option, or in what all share.
+_OF_PURCHASE: dict[str, Any] = {
+    "str | None": Text,
+    "float": Number,
+    "float | None": Number,
+    "bool": bool,
+    "Sequence[str]": Texts,
+    "Mapping[str, float]": dict[str, Number],
+    "Mapping[str, float] | None": dict[str, Number],
+    "float | Mapping[str, float] | None": _or_by_type(Number),
+    "float | tuple[float, float, float] | None": _either(
+        Number, Annotated[tuple[Number, Number, Number], Field(strict=False)], lambda value: isinstance(value, list)
+    ),
+}
+_PURCHASE: dict[str, Any] = {each.name: (_OF_PURCHASE[str(each.type)] | None, None) for each in fields(Purchase)}
+_PURCHASE["lead_time"] = (Duration | None, None)
+_Compared: Any = create_model("_Compared", __base__=_Table, **_PURCHASE)
+_Option: Any = create_model("_Option", __base__=_Compared, name=(Text, ...))
 
 
 class ReportPlan(_Options):
