@@ -139,6 +139,15 @@ def test_break_even_and_lead_are_where_costs_cross(grown):
     assert price["lead-low"] < price["lead"] < price["lead-high"]
 
 
+def test_the_lead_is_the_difference_of_the_table_where_run_times_are_uncertain(grown):
+    same = {"years": 4, "price": 10_000}
+    options = {"same": {"buy": "A100", **same}, "unsure": {"buy": "H100", "speed": (0.5, 0.25, 1.0), **same}}
+    comparison = PurchaseComparison(grown, options)
+    costs = comparison.table["cost_year"].sort_values()
+    np.testing.assert_allclose(comparison.lead["lead"], costs.iloc[1] - costs.iloc[0])
+    np.testing.assert_allclose(comparison.decides.groupby("option", sort=False)["cost"].first(), costs.sort_index())
+
+
 @pytest.mark.parametrize(
     ("option", "said"),
     [

@@ -531,11 +531,14 @@ class Option:
         return float(np.mean([self.cost(bought, work, deviation) for work in likely]))
 
     def _number_at(self, multiple: float, deviation: float = 0.0) -> int:
-        """GPUs to buy at a multiple of the work, and with other run times."""
+        """GPUs to buy at a multiple of the work, and with other run times: as many times more as the fewest are."""
         if self.purchase.buy is None or self.purchase.gpus is not None or self.purchase.rent is not None:
             return self.to_buy
         work = float(np.quantile(self.works, self.study.settings.service_level)) * multiple
-        return self._fewest(work, deviation, self.to_buy)  # from outcomes that are kept
+        expected = self._fewest(work / multiple, 0.0, self.to_buy)  # from outcomes that are kept
+        if not expected:
+            return self.to_buy if (multiple, deviation) == (1.0, 0.0) else self._fewest(work, deviation, self.to_buy)
+        return math.ceil(self.to_buy * self._fewest(work, deviation, self.to_buy) / expected - 1e-9)
 
     def changes(self) -> list[dict[str, Any]]:
         """Rows of `PurchaseComparison.decides`."""
