@@ -356,7 +356,7 @@ def lock(descriptor: int) -> bool:
         if sys.platform == "win32":
             import msvcrt
 
-            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.lseek(descriptor, 2**30, os.SEEK_SET)  # what is locked, nobody else may read
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         else:
             import fcntl
@@ -390,8 +390,11 @@ def _sync(place: Path) -> None:
 
 def _put(new: Path, target: Path, *, is_new: bool) -> None:
     """Rename `new` to `target`, and an older `target` out of the way, unless there was none at the begin."""
+    if sys.platform == "win32":  # elsewhere a folder takes the place of an empty one
+        with suppress(OSError):
+            target.rmdir()
     try:
-        os.rename(new, target)  # POSIX: also over an empty folder
+        os.rename(new, target)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise

@@ -94,7 +94,7 @@ class MeasuringProcess:
         if code in (-signal.SIGTERM, -signal.SIGINT):
             # The run is being stopped from outside: the job is not recorded, and measured by the next run.
             raise KeyboardInterrupt("the measuring process was stopped")
-        if code == -signal.SIGKILL:
+        if sys.platform != "win32" and code == -signal.SIGKILL:
             return {"status": "oom", "message": "killed by the system"}
         self._errors.seek(0)
         found = OUT_OF_MEMORY.search(self._errors.read().decode(errors="replace"))

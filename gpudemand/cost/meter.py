@@ -20,6 +20,7 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
+from gpudemand._files import lock
 from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.cost.networks import Networks
 
@@ -405,7 +406,9 @@ class RowFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file: IO[bytes] = self.path.open("a+b", buffering=0)
         try:
-            self._lock()
+            if not lock(self._file.fileno()):
+                message = f"another process is writing {self.path.name}; wait for it or choose another file."
+                raise InputError(message)
             self._truncate_incomplete_line()
         except BaseException:
             self._file.close()
@@ -463,14 +466,3 @@ class RowFile:
         except BaseException:
             self._file.truncate(end)
             raise
-
-    def _lock(self) -> None:
-        try:
-            import fcntl
-        except ImportError:  # Windows
-            return
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            message = f"another process is writing {self.path.name}; wait for it or choose another file."
-            raise InputError(message) from error

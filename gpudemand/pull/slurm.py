@@ -374,8 +374,8 @@ def _viewer() -> str:
     """Who asks, on whom it depends what Slurm shows."""
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # a container may run as a number without a name
-        return str(os.getuid())
+    except (OSError, KeyError, ImportError):  # a container may run as a number without a name
+        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
 
 
 def _asked(clusters: str | None) -> dict[str, str | None]:
