@@ -134,8 +134,18 @@ def file_sha256(path: Path) -> str:
 
 def _files(folder: Path) -> Iterator[str]:
     """Relative names of all files, links to folders included."""
-    found = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    found = (path for path in _inside(folder) if path.is_symlink() or not path.is_dir())
     return (path.relative_to(folder).as_posix() for path in found)
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    """All files and folders below one; raises where one cannot be listed, which ``rglob`` leaves out since Python 3.13."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for parent, folders, files in os.walk(folder, onerror=refuse):
+        yield from (Path(parent, name) for name in (*folders, *files))
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -198,10 +208,10 @@ def replace_folder(path: str | os.PathLike[str], manifest: str, about: Mapping[s
             _copy_access(target, new)  # before there are files in it, which inherit them
         yield new
         write_manifest(new, manifest, about)
-        for place in new.rglob("*"):
+        for place in _inside(new):
             if (older := target / place.relative_to(new)).exists():
                 _copy_access(older, place)
-        for place in (*new.rglob("*"), new):
+        for place in (*_inside(new), new):
             _sync(place)
         seen = set(_files(check_replaceable(path, manifest)))
         _put(new, target, is_new=is_new)
@@ -379,7 +389,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 def _sync(place: Path) -> None:
     """Wait until a file, or the names in a folder, are on disk."""
-    if os.name == "nt" and place.is_dir():  # Windows opens no folders
+    if sys.platform == "win32" and place.is_dir():  # which opens no folders
         return
     descriptor = os.open(place, os.O_RDWR if place.is_file() else os.O_RDONLY)
     try:

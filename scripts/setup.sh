@@ -13,21 +13,21 @@ fresh() {
 }
 if fresh all || fresh "$set_" || { [ "$set_" = core ] && fresh docs; }; then exit 0; fi
 
-supported() { "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; }
+supported() { "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null; }
 
 if [ -n "${PYTHON:-}" ]; then
-  supported "$PYTHON" || { echo "setup: PYTHON=$PYTHON is no Python 3.11 or 3.12 that can make a virtual environment." >&2; exit 1; }
+  supported "$PYTHON" || { echo "setup: PYTHON=$PYTHON is no Python 3.11 to 3.14 that can make a virtual environment." >&2; exit 1; }
   python=$PYTHON
 else
   python=
-  for candidate in python3.12 python3.11 python3 python; do
+  for candidate in python3.12 python3.11 python3.13 python3.14 python3 python; do
     if command -v "$candidate" >/dev/null 2>&1 && supported "$candidate"; then python=$candidate; break; fi
   done
 fi
 if [ -z "$python" ]; then
   found=$(python3 --version 2>/dev/null || echo "no Python")
   cat >&2 <<TXT
-setup: Python 3.11 or 3.12 is needed (giotto-tda has no wheels for others); found $found.
+setup: Python 3.11 to 3.14 is needed; found $found.
        Debian/Ubuntu:  apt-get install python3.11 python3.11-venv
        macOS:          brew install python@3.12
        anywhere:       https://www.python.org/downloads/
@@ -43,6 +43,11 @@ case $set_ in
   *) echo "setup: $set_ is not core, docs or all." >&2; exit 1 ;;
 esac
 echo "setup: $("$python" --version) -> $venv ($what)"
+giotto=giotto-tda
+if [ "$set_" = all ] && "$python" -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then
+  giotto=
+  echo "setup: without giotto-tda and giotto-ph, which have no wheels for this Python; what needs them is skipped"
+fi
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 bin="$venv/bin"
 pip=("$bin/python" -m pip --disable-pip-version-check --quiet)
@@ -64,11 +69,11 @@ if [ "$set_" = core ]; then
 elif [ "$set_" = docs ]; then
   "${install[@]}" --constraint constraints.txt --editable ".$extras"
 elif [ -n "$uv" ]; then
-  "${install[@]}" --constraint constraints.txt --editable '.[all,dev]' giotto-tda
+  "${install[@]}" --constraint constraints.txt --editable '.[all,dev]' $giotto
 else
   # pip cannot override a pin: everything else first, then giotto-tda as it is, with what else it needs.
-  "${install[@]}" --constraint constraints.txt --editable '.[all,dev]' igraph plotly pyflagser
-  "${install[@]}" --constraint constraints.txt --no-deps giotto-tda
+  "${install[@]}" --constraint constraints.txt --editable '.[all,dev]' ${giotto:+igraph plotly pyflagser}
+  [ -z "$giotto" ] || "${install[@]}" --constraint constraints.txt --no-deps giotto-tda
 fi
 "$bin/python" -c 'import gpudemand'
 touch "$venv/.$set_"

@@ -12,7 +12,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 case $set_ in
-  modern) extra=test candidates="python3.13 python3.12 python3.11 python3" ;;
+  modern) extra=test candidates="python3.14 python3.13 python3.12 python3.11 python3" ;;
   giotto) extra=test,giotto candidates="python3.12 python3.11 python3" ;;
   *) echo "test_wheel: modern or giotto, not $set_." >&2; exit 2 ;;
 esac

@@ -178,7 +178,7 @@ def measure_training_cost(
     timeout_s : float, default=300
         Limit of a job including the start of its process; then it is killed and recorded as ``timeout``.
     memory_limit_gib : float, optional
-        Address space of a job beyond its libraries; exceeding it is recorded as ``oom``.
+        Address space of a job beyond its libraries (on Linux); exceeding it is recorded as ``oom``.
     process : {"fresh", "shared"}
         ``fresh``: a process a job. ``shared``: a process a framework, its allocator reset between jobs, restarted after
         an error; for GPUs, where the start takes longer than the measurement. Not for memory on a CPU.
@@ -208,6 +208,8 @@ def measure_training_cost(
         check_number("min_time_s", min_time_s, 0),
     )
     limit = memory_limit_gib if memory_limit_gib is None else check_number("memory_limit_gib", memory_limit_gib, 0)
+    if limit is not None and sys.platform != "linux":
+        raise InputError("memory_limit_gib needs Linux; leave it out.")
     check_choice("process", process, ("fresh", "shared"))
     request = {"sampling": asdict(sampling), "memory_limit_gib": limit, "networks": networks}
     runner = _Runner(request, check_number("timeout_s", timeout_s, 0, open_low=True), process == "shared")

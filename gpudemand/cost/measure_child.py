@@ -68,7 +68,7 @@ def _session_class(framework: str) -> Any:
 
 def _limit_memory(gib: float | None) -> None:
     """Limit the address space to `gib` more than the libraries of the framework have mapped."""
-    if gib is None:
+    if gib is None or sys.platform != "linux":
         return
     import resource
 

@@ -195,7 +195,8 @@ def _known(out_dir: Path, log_end: pd.Timestamp) -> Iterable[EarlierReport]:
 def _reports(out_dir: Path) -> tuple[list[EarlierReport], list[tuple[Path, str]]]:
     """Reports in a folder and its history, by the end of their logs, and those that cannot be read with the reason."""
     known, unread = [], []
-    for place in (*sorted((out_dir / HISTORY).glob("*")), *([out_dir] if (out_dir / MANIFEST).is_file() else [])):
+    kept = sorted((out_dir / HISTORY).iterdir()) if (out_dir / HISTORY).is_dir() else []
+    for place in (*kept, *([out_dir] if (out_dir / MANIFEST).is_file() else [])):
         try:
             known.append(read_earlier(place))
         except InputError as error:

@@ -95,8 +95,8 @@ def _ripser() -> Callable[..., dict[str, Any]]:
         from gph import ripser_parallel
     except ImportError as error:
         raise ImportError(
-            "Vietoris-Rips persistence needs giotto-ph: pip install 'gpudemand[tda]' "
-            "(or giotto-ph alone, which works with any scikit-learn)."
+            "Vietoris-Rips persistence needs giotto-ph: pip install 'gpudemand[tda]' (giotto-ph has wheels for Python "
+            "3.11 and 3.12 only, and works with any scikit-learn)."
         ) from error
     return ripser_parallel
 
@@ -106,7 +106,8 @@ def _vietoris_rips() -> Callable[..., Any]:
         from gtda.homology import VietorisRipsPersistence
     except ImportError as error:
         raise ImportError(
-            "engine='giotto-tda' needs giotto-tda: pip install 'gpudemand[giotto]', or use engine='giotto-ph'."
+            "engine='giotto-tda' needs giotto-tda: pip install 'gpudemand[giotto]' (on Python 3.11 and 3.12), or use "
+            "engine='giotto-ph'."
         ) from error
     return VietorisRipsPersistence
 

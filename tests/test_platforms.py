@@ -1,0 +1,131 @@
+"""What other systems lack: modules, calls and signals of POSIX stand behind a branch, and writers work without them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gpudemand
+
+PACKAGE = Path(gpudemand.__file__).parent
+#: What Windows lacks, as it is written in code.
+MODULES = {"fcntl", "grp", "pwd", "resource", "termios", "tty", "pty", "syslog"}
+CALLS = {
+    "os": set(
+        "fork forkpty getuid geteuid getgid getpgid setsid setpgid killpg chown lchown fchown fchmod mkfifo nice listxattr "
+        "setxattr getxattr sysconf getloadavg uname statvfs sched_getaffinity sched_setaffinity wait3 wait4 O_NOFOLLOW "
+        "O_DIRECTORY O_CLOEXEC O_NONBLOCK geteuid umask_ register_at_fork pread pwrite posix_fallocate sync".split()
+    ),
+    "signal": {"SIGKILL", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGPIPE", "alarm", "setitimer", "pthread_sigmask"},
+    "time": {"tzset"},
+}
+
+
+def is_branch(node):
+    """Whether an `if` or conditional expression asks for the system, or for the call."""
+    test = ast.unparse(node.test) if isinstance(node, (ast.If, ast.IfExp)) else ""
+    return "sys.platform" in test or "os.name" in test or "hasattr(" in test or isinstance(node, ast.Try)
+
+
+def posix_only(tree):
+    """Lines with what Windows lacks and no branch around it; after ``if ...: return`` the rest is one."""
+    found = []
+
+    def walk(node, guarded):
+        bare = isinstance(node, ast.Import) and {name.name for name in node.names} & MODULES
+        bare = bare or (isinstance(node, ast.ImportFrom) and node.module in MODULES)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            bare = bare or node.attr in CALLS.get(node.value.id, ())
+        if bare and not guarded:
+            found.append(node.lineno)
+        inside = guarded or is_branch(node) or (isinstance(node, ast.BoolOp) and "sys.platform" in ast.unparse(node))
+        for field in ast.iter_child_nodes(node):
+            walk(field, inside)
+            left = isinstance(field, ast.If) and isinstance(field.body[-1], (ast.Return, ast.Raise))
+            inside = inside or (left and is_branch(field))
+
+    walk(tree, False)
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_what_windows_lacks_stands_behind_a_branch(path):
+    assert posix_only(ast.parse(path.read_text())) == []
+
+
+def test_calls_without_a_branch_are_found():
+    lines = "import os\nimport fcntl\nos.getuid()\nif hasattr(os, 'fork'):\n    os.fork()\nos.kill(1, 9)\n"
+    assert posix_only(ast.parse(lines)) == [2, 3]
+    assert posix_only(ast.parse("def f():\n    if sys.platform == 'win32':\n        return 0\n    import pwd\n")) == []
+
+
+#: A process that has what Windows has: no modules and calls of POSIX, its names of the system, and its locks.
+AS_WINDOWS = """
+import os, shutil, sys, tempfile, types
+from pathlib import Path
+import gpudemand as gd, numpy, pandas, pyarrow.parquet
+from gpudemand import _files
+from gpudemand.cost import measure_child, meter
+from gpudemand.report import history
+jobs, _ = gd.make_cluster(n_users=4, n_days=20, random_state=0)
+gd.write_jobs(jobs, "before.parquet")  # libraries that load on first use
+for name in ("fcntl", "grp", "pwd", "resource", "termios"):
+    sys.modules[name] = None
+for name in ("chown", "listxattr", "getxattr", "setxattr", "getuid", "fork", "O_NOFOLLOW"):
+    delattr(os, name)
+held = set()
+def locking(descriptor, how, n):
+    place = os.fstat(descriptor).st_ino
+    if place in held:
+        raise PermissionError("in use")
+    held.add(place)
+sys.modules["msvcrt"] = types.SimpleNamespace(locking=locking, LK_NBLCK=2)
+closed = os.close
+def close(descriptor):
+    held.discard(os.fstat(descriptor).st_ino)
+    closed(descriptor)
+os.close = close
+renamed = os.rename
+def rename(old, new):  # Windows renames over nothing, not even an empty folder
+    if os.path.exists(new):
+        raise FileExistsError(17, "exists", str(new))
+    renamed(old, new)
+os.rename = rename
+sys.platform = "win32"
+opened = os.open
+def open_(path, *flags, **more):
+    assert not os.path.isdir(path), "Windows opens no folders"
+    return opened(path, *flags, **more)
+os.open = open_
+"""
+
+WRITES = """
+for _ in range(2):
+    gd.write_jobs(jobs, "jobs.parquet")
+assert len(gd.read_jobs("jobs.parquet")) == len(jobs)
+Path("folder").mkdir()  # empty: taken
+for text in ("one", "two"):
+    with _files.replace_folder("folder", "list.json", {"format": 1}) as new:
+        (new / "a.txt").write_text(text)
+    assert Path("folder/a.txt").read_text() == text
+with meter.RowFile("rows.csv", ["key"]) as rows:
+    rows.append({"key": 1})
+    try:
+        with meter.RowFile("rows.csv", ["key"]):
+            raise AssertionError("two write one file")
+    except gd.InputError as error:
+        print(error)
+measure_child._limit_memory(1.0)
+"""
+
+
+def test_writers_work_without_what_windows_lacks(tmp_path):
+    run = [sys.executable, "-c", AS_WINDOWS + WRITES]
+    done = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "another process is writing rows.csv" in done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["before.parquet", "folder", "jobs.parquet", "rows.csv"]
