@@ -20,7 +20,17 @@ CALLS = {
         "setxattr getxattr sysconf getloadavg uname statvfs sched_getaffinity sched_setaffinity wait3 wait4 O_NOFOLLOW "
         "O_DIRECTORY O_CLOEXEC O_NONBLOCK geteuid umask_ register_at_fork pread pwrite posix_fallocate sync".split()
     ),
-    "signal": {"SIGKILL", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGPIPE", "alarm", "setitimer", "pthread_sigmask"},
+    "signal": {
+        "SIGKILL",
+        "SIGALRM",
+        "SIGHUP",
+        "SIGUSR1",
+        "SIGUSR2",
+        "SIGPIPE",
+        "alarm",
+        "setitimer",
+        "pthread_sigmask",
+    },
     "time": {"tzset"},
 }
 
@@ -95,7 +105,7 @@ def rename(old, new):  # Windows renames over nothing, not even an empty folder
         raise FileExistsError(17, "exists", str(new))
     renamed(old, new)
 os.rename = rename
-sys.platform = "win32"
+sys.platform, shutil._use_fd_functions = "win32", False
 opened = os.open
 def open_(path, *flags, **more):
     assert not os.path.isdir(path), "Windows opens no folders"
