@@ -139,7 +139,7 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def _inside(folder: Path) -> Iterator[Path]:
-    """All files and folders below one; raises where one cannot be listed, which ``rglob`` leaves out since Python 3.13."""
+    """All files and folders below one; raises where one cannot be listed (``rglob`` is silent since Python 3.13)."""
 
     def refuse(error: OSError) -> None:
         raise error

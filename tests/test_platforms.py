@@ -16,9 +16,11 @@ PACKAGE = Path(gpudemand.__file__).parent
 MODULES = {"fcntl", "grp", "pwd", "resource", "termios", "tty", "pty", "syslog"}
 CALLS = {
     "os": set(
-        "fork forkpty getuid geteuid getgid getpgid setsid setpgid killpg chown lchown fchown fchmod mkfifo nice listxattr "
-        "setxattr getxattr sysconf getloadavg uname statvfs sched_getaffinity sched_setaffinity wait3 wait4 O_NOFOLLOW "
-        "O_DIRECTORY O_CLOEXEC O_NONBLOCK geteuid umask_ register_at_fork pread pwrite posix_fallocate sync".split()
+        """
+        fork forkpty getuid geteuid getgid getpgid setsid setpgid killpg chown lchown fchown fchmod mkfifo nice
+        listxattr setxattr getxattr sysconf getloadavg uname statvfs sched_getaffinity sched_setaffinity wait3 wait4
+        O_NOFOLLOW O_DIRECTORY O_CLOEXEC O_NONBLOCK register_at_fork pread pwrite posix_fallocate sync
+        """.split()
     ),
     "signal": {
         "SIGKILL",
