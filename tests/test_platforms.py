@@ -14,27 +14,15 @@ import gpudemand
 PACKAGE = Path(gpudemand.__file__).parent
 #: What Windows lacks, as it is written in code.
 MODULES = {"fcntl", "grp", "pwd", "resource", "termios", "tty", "pty", "syslog"}
+# fmt: off
 CALLS = {
-    "os": set(
-        """
-        fork forkpty getuid geteuid getgid getpgid setsid setpgid killpg chown lchown fchown fchmod mkfifo nice
-        listxattr setxattr getxattr sysconf getloadavg uname statvfs sched_getaffinity sched_setaffinity wait3 wait4
-        O_NOFOLLOW O_DIRECTORY O_CLOEXEC O_NONBLOCK register_at_fork pread pwrite posix_fallocate sync
-        """.split()
-    ),
-    "signal": {
-        "SIGKILL",
-        "SIGALRM",
-        "SIGHUP",
-        "SIGUSR1",
-        "SIGUSR2",
-        "SIGPIPE",
-        "alarm",
-        "setitimer",
-        "pthread_sigmask",
-    },
+    "os": {"fork", "getuid", "geteuid", "getgid", "setsid", "setpgid", "killpg", "chown", "fchown", "fchmod", "mkfifo",
+           "nice", "listxattr", "getxattr", "setxattr", "sysconf", "getloadavg", "uname", "statvfs", "sched_getaffinity",
+           "pread", "pwrite", "posix_fallocate", "O_NOFOLLOW", "O_DIRECTORY", "O_CLOEXEC", "O_NONBLOCK"},
+    "signal": {"SIGKILL", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGPIPE", "alarm", "setitimer"},
     "time": {"tzset"},
 }
+# fmt: on
 
 
 def is_branch(node):
