@@ -142,7 +142,8 @@ def _inside(folder: Path) -> Iterator[Path]:
     """All files and folders below one; raises where one cannot be listed (``rglob`` is silent since Python 3.13)."""
 
     def refuse(error: OSError) -> None:
-        raise error
+        if not isinstance(error, FileNotFoundError):
+            raise error
 
     for parent, folders, files in os.walk(folder, onerror=refuse):
         yield from (Path(parent, name) for name in (*folders, *files))
