@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from gpudemand._validation import InputError
+from gpudemand.cost._surroundings import left_as_found
 from gpudemand.cost.operators import (
     KERAS_TYPES,
     RECURRENT_STATE,
@@ -183,17 +184,16 @@ class GraphReader:
         for name in weights:
             recorder.feed(name, batched=False)
 
-    def read(self, operations: Sequence[Any], spans: Sequence[Span]) -> None:
-        """Record `operations`; each of `spans` is one operator."""
+    def read(self, operations: Sequence[Any], spans: Sequence[Span], used: set[Any]) -> None:
+        """Record those of `operations` that are `used`; each of `spans` is one operator."""
         starts = {span.start: span for span in spans if span.stop > span.start}
         position = 0
         while position < len(operations):
             span = starts.get(position)
-            if span is None:
-                self._operation(operations[position], position)
-            else:
-                self._span(span, operations[span.start : span.stop])
-            position = span.stop if span else position + 1
+            inside = operations[position : span.stop if span else position + 1]
+            if not used.isdisjoint(inside):
+                self._operation(inside[0], position) if span is None else self._span(span, inside)
+            position += len(inside)
 
     def _operation(self, op: Any, position: int) -> None:
         live = self._live(op.inputs)
@@ -381,10 +381,13 @@ def trace(model: Any, input_shape: Any = None, *, input_dtype: Any = None, train
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            graph, inputs = _make_graph(model, specs, spans, train)
+            graph, inputs, used = _make_graph(model, specs, spans, train)
     except Exception as error:
         _raise_input_error(model, specs, error)
-    return _read(model, specs, spans, graph, inputs)
+    recorder = Recorder(batch_of(specs))
+    for tensor in inputs:
+        recorder.feed(tensor.name, batched=True)
+    return _read(model, specs, spans, graph, used, recorder)
 
 
 def _check_model(model: Any) -> None:
@@ -431,18 +434,40 @@ def _declared_spec(model: Any, shape: Sequence[int | None], dtype: str | None) -
     return InputSpec(None, (BATCH, *(int(extent or 0) for extent in shape[1:])), None, dtype)
 
 
-def _make_graph(model: Any, specs: Sequence[InputSpec], spans: SpanRecorder, train: bool) -> tuple[Any, list[Any]]:
+def _make_graph(
+    model: Any, specs: Sequence[InputSpec], spans: SpanRecorder, train: bool
+) -> tuple[Any, list[Any], set[Any]]:
+    """The graph of a call, its inputs, and the operations that a step runs."""
     import tensorflow as tf
 
     # Layers that are not built have no kernels yet, nor the layers that they will make.
     is_built = all(layer.built for layer in model._flatten_layers())
     for recorder in [spans] if is_built else [None, spans]:
         graph = tf.__internal__.FuncGraph("trace")
-        patches = contextlib.nullcontext() if recorder is None else recorder.patched(model, graph)
-        with _functions_inlined(), graph.as_default(), patches:
+        with contextlib.ExitStack() as stack:
+            if recorder is not None:
+                stack.enter_context(left_as_found(model, set()))
+                stack.enter_context(recorder.patched(model, graph))
+            stack.enter_context(_functions_inlined())
+            stack.enter_context(graph.as_default())
             tensors = [tf.compat.v1.placeholder(_dtype(model, spec), spec.shape) for spec in specs]
-            model(*_arguments(model, specs, tensors), **_mode(model, train))
-    return graph, tensors
+            results = model(*_arguments(model, specs, tensors), **_mode(model, train))
+            used = _used(graph, tf.nest.flatten([results, model.losses]))
+    return graph, tensors, used
+
+
+def _used(graph: Any, results: Sequence[Any]) -> set[Any]:
+    """Operations that results and changes of state depend on; others TensorFlow does not run."""
+    operations = graph.get_operations()
+    waiting = [one.op for one in results if getattr(one, "graph", None) is graph]
+    waiting = [*waiting, *(op for op in operations if op.op_def.is_stateful)] if waiting else operations
+    found = set[Any]()
+    while waiting:
+        op = waiting.pop()
+        if op not in found:
+            found.add(op)
+            waiting += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+    return found
 
 
 @contextlib.contextmanager
@@ -479,15 +504,14 @@ def _mode(model: Any, train: bool) -> dict[str, bool]:
     return {"training": train} if model._call_has_training_arg else {}
 
 
-def _read(model: Any, specs: Sequence[InputSpec], spans: SpanRecorder, graph: Any, inputs: Sequence[Any]) -> Traced:
-    recorder = Recorder(batch_of(specs))
-    for tensor in inputs:
-        recorder.feed(tensor.name, batched=True)
+def _read(
+    model: Any, specs: Sequence[InputSpec], spans: SpanRecorder, graph: Any, used: set[Any], recorder: Recorder
+) -> Traced:
     parameters = _parameters(model)
     handles = {id(variable.value.handle): variable for variable in parameters}
     captured = {inside.name: handles[id(outside)] for outside, inside in graph.captures if id(outside) in handles}
     names = {layer.name for layer in model._flatten_layers()}
-    GraphReader(recorder, captured, names).read(graph.get_operations(), spans.spans)
+    GraphReader(recorder, captured, names).read(graph.get_operations(), spans.spans, used)
     sizes = [(variable, math.prod(variable.shape)) for variable in parameters]
     return recorder.traced(
         name=model.name,
@@ -496,25 +520,30 @@ def _read(model: Any, specs: Sequence[InputSpec], spans: SpanRecorder, graph: An
         n_parameters=sum(size for _, size in sizes),
         n_trainable=sum(size for variable, size in sizes if variable.trainable),
         parameter_bytes=float(sum(size * item_size(variable) for variable, size in sizes)),
-        state_bytes=bytes_of(_state(model, parameters)),
+        state_bytes=bytes_of(_state(model, parameters, graph)),
         n_tensors=sum(variable.trainable for variable, _ in sizes),
     )
 
 
 def _parameters(model: Any) -> list[Any]:
-    """Trainable and frozen weights, without running statistics and seeds."""
-    found = {id(weight): weight for layer in model._flatten_layers() for weight in layer._trainable_variables}
+    """Weights, frozen and quantized ones too, without running statistics and seeds."""
+    from keras import layers
+
+    found: dict[int, Any] = {}
+    for layer in model._flatten_layers():
+        weights = list(layer._trainable_variables)
+        if not isinstance(layer, (layers.BatchNormalization, layers.Normalization, layers.SpectralNormalization)):
+            weights += layer._non_trainable_variables
+        found |= {id(weight): weight for weight in weights}
     return list(found.values())
 
 
-def _state(model: Any, parameters: Sequence[Any]) -> list[Any]:
-    """Weights that are no parameters, without the running statistics of normalisations, as of PyTorch's modules."""
-    import keras
-
-    counted = {id(parameter) for parameter in parameters}
-    norms = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization)]
-    counted |= {id(weight) for layer in norms for weight in layer.weights}
-    return [weight for weight in model.weights if id(weight) not in counted]
+def _state(model: Any, parameters: Sequence[Any], graph: Any) -> list[Any]:
+    """What a model keeps beside its parameters, without running statistics: constants and variables of TensorFlow."""
+    weights = {id(weight): weight for weight in [*model.variables, *parameters]}
+    handles = {id(weight.value.handle) for weight in weights.values()}
+    constants = [outside for outside, _ in graph.captures if outside.dtype != "resource"]
+    return [*constants, *(variable for variable in graph._watched_variables if id(variable.handle) not in handles)]
 
 
 def _raise_input_error(model: Any, specs: Sequence[InputSpec], error: Exception) -> NoReturn:
@@ -523,7 +552,8 @@ def _raise_input_error(model: Any, specs: Sequence[InputSpec], error: Exception)
 
     place = user_line(error, __file__, keras.__file__, tf.__file__)
     if isinstance(error, tf.errors.OperatorNotAllowedInGraphError) or "as a Python `bool`" in str(error):
-        raise value_error(f"the call of {model.name}", place, "keras.ops.where") from error
+        instead = "range in place of tf.range" if "terating" in str(error) else "keras.ops.where"
+        raise value_error(f"the call of {model.name}", place, instead) from error
     # Keras wraps the original message, in bold, in the description of the call.
     bold = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.DOTALL)
     reason = first_line(error, bold.group(1) if bold else None)

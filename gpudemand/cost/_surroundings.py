@@ -54,27 +54,36 @@ def _reachable(network: Any, skipped: set[int]) -> list[Any]:
         if _is_own(one, own):
             found.append(one)
             waiting.extend(gc.get_referents(one))
-            waiting.extend(vars(one).values() if hasattr(one, "__dict__") else ())
+            waiting.extend((_fields(one) or {}).values())
     return found
+
+
+def _fields(one: Any) -> Any:
+    """Attributes of an object, which is asked nothing: some libraries import what they are asked for, or raise."""
+    try:
+        return object.__getattribute__(one, "__dict__")
+    except AttributeError:
+        return None
 
 
 def _is_own(one: Any, own: set[str]) -> bool:
     """Whether user code may keep values in an object or behind it."""
-    if isinstance(one, _ATOMS):
+    kind = type(one)
+    if issubclass(kind, _ATOMS):
         return False
-    if _is_tensor(one):
+    if _is_of(kind, "torch", "Tensor") or _is_of(kind, "torch.nn", "Module") or _is_of(kind, "keras", "Layer"):
         return True
-    is_named = isinstance(one, (type, FunctionType, ModuleType))
-    place = one.__name__ if isinstance(one, ModuleType) else (one if is_named else type(one)).__module__
+    is_named = issubclass(kind, (type, FunctionType, ModuleType))
+    fields = _fields(one) if is_named else {}
+    place = fields.get("__name__") if issubclass(kind, ModuleType) else (one if is_named else kind).__module__
     root = str(place).partition(".")[0]
-    if is_named:
-        return root in own or not _is_library(root)
-    return root in own or root in _PLAIN or hasattr(one, "_forward_hooks") or not _is_library(root)
+    return root in own or (root in _PLAIN and not is_named) or not _is_library(root)
 
 
-def _is_tensor(one: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and issubclass(type(one), torch.Tensor)
+def _is_of(kind: type, library: str, name: str) -> bool:
+    """Whether a class is one of a library, which need not be installed."""
+    parent = getattr(sys.modules.get(library), name, None)
+    return parent is not None and issubclass(kind, parent)
 
 
 @functools.cache
@@ -89,39 +98,42 @@ def _is_library(root: str) -> bool:
 
 def _undo(found: Any) -> Callable[[], None] | None:
     """What restores an object, or None if it holds nothing that changes."""
-    if isinstance(found, dict):
+    kind = type(found)
+    if issubclass(kind, dict):
         return _undo_dict(found)
-    if isinstance(found, (list, deque, set)):
-        return functools.partial(_restore_items, found, list(found))
-    if isinstance(found, CellType):
+    for container in (list, deque, set):
+        if issubclass(kind, container):
+            return functools.partial(_restore_items, found, container, list(container.__iter__(found)))
+    if issubclass(kind, CellType):
         return functools.partial(_restore_cell, found, _content(found))
-    if isinstance(found, type):
+    if issubclass(kind, type):
         put, remove = functools.partial(setattr, found), functools.partial(delattr, found)
         return functools.partial(_restore_names, vars(found), put, remove, dict(vars(found)))
-    if hasattr(found, "cache_clear") and hasattr(found, "cache_info"):
+    if hasattr(kind, "cache_clear"):
         return functools.partial(_restore_cache, found, found.cache_info().misses)
-    if _is_tensor(found):
+    if _is_of(kind, "torch", "Tensor"):
         return _undo_tensor(found)
-    fields = getattr(found, "__dict__", None)  # of some objects a view that nobody can write to
-    return _undo_dict(fields) if isinstance(fields, dict) else None
+    fields = _fields(found)  # of some objects a view that nobody can write to
+    return _undo_dict(fields) if issubclass(type(fields), dict) else None
 
 
 def _undo_dict(found: dict[Any, Any]) -> Callable[[], None]:
-    return functools.partial(_restore_names, found, found.__setitem__, found.__delitem__, dict(found))
+    return functools.partial(_restore_names, found, found.__setitem__, found.__delitem__, dict(dict.items(found)))
 
 
 def _restore_names(
     found: Mapping[Any, Any], put: Callable[..., None], remove: Callable[..., None], before: dict[Any, Any]
 ) -> None:
-    for name in [name for name in found if name not in before]:
+    now = dict(dict.items(found) if isinstance(found, dict) else found)  # whatever its class makes of it
+    for name in now.keys() - before.keys():
         remove(name)
     for name, value in before.items():
-        if found.get(name, _MISSING) is not value:
+        if now.get(name, _MISSING) is not value:
             put(name, value)
 
 
-def _restore_items(found: Any, before: list[Any]) -> None:
-    if list(map(id, found)) != list(map(id, before)):
+def _restore_items(found: Any, container: type[Any], before: list[Any]) -> None:
+    if list(map(id, container.__iter__(found))) != list(map(id, before)):
         found.clear()
         (found.update if isinstance(found, set) else found.extend)(before)
 

@@ -26,6 +26,7 @@ from gpudemand.cost.operators import (
     convolution_kind,
     fourier_flops,
     matmul_flops,
+    runs_in_half,
     torch_type,
     weighted_flops,
 )
@@ -143,6 +144,16 @@ def _parts(sparse: Any) -> Sequence[Any]:
     return sparse.values(), sparse.ccol_indices(), sparse.row_indices()
 
 
+def name_of(func: Any) -> str:
+    """Name of what is called, with its library unless that is PyTorch's: the ``mm`` of another may do anything."""
+    import torch
+
+    name = str(func.__name__).partition(".")[0]
+    is_operator = isinstance(func, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))
+    library = str(func).partition(".")[0] if is_operator else "aten"
+    return name if library in ("aten", "prims", "quantized") else f"{library}::{name}"
+
+
 def in_order(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """Arguments in the order of the operator's signature, in whatever order keywords were written."""
     import torch
@@ -157,11 +168,16 @@ def in_order(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[
     return [*args, *kwargs.values()]
 
 
-def indices(name: str, tensors: Sequence[Any]) -> Sequence[Any]:
-    """Floating-point tensors that a call uses as indices."""
-    if torch_type(name) != "Gather":
-        return []
-    return [tensor for tensor in (tensors if name == "one_hot" else tensors[1:]) if tensor.is_floating_point()]
+def mistyped(name: str, tensors: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+    """The type that a call wants of some tensors, and these: real indices, and real factors of complex ones."""
+    type_ = torch_type(name)
+    if type_ == "Gather":
+        used = tensors if name == "one_hot" else tensors[1:]
+        return "int64", [tensor for tensor in used if tensor.is_floating_point()]
+    complex_ = next((tensor.dtype for tensor in tensors if tensor.is_complex()), None)
+    if complex_ is None or not runs_in_half(type_):
+        return "", []
+    return str(complex_).removeprefix("torch."), [tensor for tensor in tensors if not tensor.is_complex()]
 
 
 def is_template(name: str) -> bool:

@@ -17,6 +17,8 @@ import functools
 import gc
 import itertools
 import math
+import os
+import sys
 import warnings
 import weakref
 from collections import deque
@@ -137,7 +139,7 @@ class Listener:
         self._saved = []
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
-        name = func.__name__.partition(".")[0]
+        name = calls.name_of(func)
         if isinstance(func, FunctionType) and func not in self._running and name != "grad":
             return self._trace_into(func, args, kwargs)
         tensors = list(calls.tensors_in(calls.in_order(name, args, kwargs)))
@@ -216,10 +218,11 @@ class Listener:
             raise ValueNeededError
         if any(tensor.grad_fn is not None and not self.is_live(tensor) for tensor in tensors):
             raise UnseenError
-        for index in calls.indices(name, tensors):
-            position = self._undeclared.get(calls.storage_key(index))
+        dtype, wrong = calls.mistyped(name, tensors)
+        for tensor in wrong:
+            position = self._undeclared.get(calls.storage_key(tensor))
             if position is not None:
-                raise AgainError(functools.partial(_Request.with_integers, position=position))
+                raise AgainError(functools.partial(_Request.typed, position=position, dtype=dtype))
 
     def is_live(self, tensor: Any) -> bool:
         """Whether a tensor depends on inputs or parameters, by calls that were seen."""
@@ -386,9 +389,9 @@ class _Request(NamedTuple):
         batch = batch_of(self.specs)
         return self._replace(specs=[spec.grown(batch) for spec in self.specs])
 
-    def with_integers(self, position: int) -> _Request:
-        """The same with integers as the input at a position."""
-        specs = [spec._replace(dtype="int64") if place == position else spec for place, spec in enumerate(self.specs)]
+    def typed(self, position: int, dtype: str) -> _Request:
+        """The same with another type of the input at a position."""
+        specs = [spec._replace(dtype=dtype) if place == position else spec for place, spec in enumerate(self.specs)]
         return self._replace(specs=specs)
 
     def turned(self, first: int) -> _Request:
@@ -596,9 +599,10 @@ class _Trace:
             # What the module compiles is traced as it is written, and what it synchronises as of one process.
             eager = torch.compiler.set_stance("force_eager")
             alone = calls.replaced(torch.distributed, "is_initialized", lambda: False)
+            ending = calls.replaced(os, "_exit", sys.exit)
             gradients = torch.set_grad_enabled(self._train is not False)
             try:
-                with gradients, eager, alone, calls.flex_attention_on_cpu():
+                with gradients, eager, alone, ending, calls.flex_attention_on_cpu():
                     self._forward(module, args, kwargs)
             except AgainError:
                 raise

@@ -186,7 +186,7 @@ def single_sample(shape: Sequence[int], batch: int) -> tuple[int, ...]:
 
 #: Batch size of a trace: batch normalisation cannot train on a single value.
 BATCH = 2
-DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool", "complex64", "complex128")
 _HOW = "give the shape of one sample, such as (3, 224, 224), or a list of such shapes for several inputs"
 
 
@@ -317,16 +317,21 @@ def call_error(what: str, specs: Sequence[InputSpec], place: str, reason: str, e
     """Error of a call that fails on the traced inputs by `error`, perhaps as it wants something else than tensors."""
     shapes = ", ".join(str(spec.shape) for spec in specs)
     check = "check input_shape (without the batch) and input_dtype ('int64' for tokens), and that the model runs"
-    takes_others = isinstance(error, (TypeError, KeyError, IndexError, AttributeError))
-    advice = f"if it takes a list, a dict or flags, {WRAP}" if takes_others else check
+    advice = check
+    if isinstance(error, (TypeError, KeyError, IndexError, AttributeError)):
+        advice = f"if it takes a list, a dict or flags, {WRAP}"
+    elif isinstance(error, NotImplementedError) or "Unsupported" in type(error).__name__:
+        advice = (
+            "give the operator a shape by torch.library.register_fake, pad nested tensors, or trace without that line"
+        )
     return InputError(f"{what} fails on input of shape {shapes}{place}: {reason}; {advice}.")
 
 
 def value_error(what: str, place: str, select: str) -> InputError:
     """Error of a call that branches on the values of a traced tensor."""
     return InputError(
-        f"{what} depends on the values of a tensor{place}, which are unknown in a trace; express it with {select} or "
-        "masks, or trace the branch you train."
+        f"{what} depends on the values of a tensor{place}, which are unknown in a trace; express it with {select}, "
+        "with masks that multiply or for a fixed number of elements, or trace a module without that line."
     )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import os
 import random
 import threading
 import time
 import warnings
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +22,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from gpudemand._validation import InputError  # noqa: E402
-from gpudemand.cost.graph import IncompleteTraceWarning, OpGraph  # noqa: E402
+from gpudemand.cost.graph import IncompleteTraceWarning, OpGraph, UnknownOperatorWarning  # noqa: E402
 from gpudemand.cost.job import TrainingJob  # noqa: E402
 from gpudemand.cost.liveness import Setting  # noqa: E402
 from gpudemand.cost.memory import resident_bytes  # noqa: E402
@@ -158,6 +160,31 @@ def test_features_that_a_hook_captured_stay() -> None:
     assert [id(out) for out in log] == [id(before)]
 
 
+class Lazy(OrderedDict[str, Any]):
+    """A table that imports what it is asked for, and fails."""
+
+    def refuse(self, *_: Any) -> Any:
+        raise ValueError("it is not installed")
+
+    keys = values = items = get = copy = __iter__ = __getitem__ = __contains__ = refuse  # type: ignore[assignment]
+
+
+class Proxy:
+    """An object that stands for another, which is not there."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("unbound")
+
+    __class__ = property(lambda self: self.missing)  # type: ignore[assignment]
+
+
+UNASKED = [Lazy(), Proxy()]
+
+
+def test_what_a_network_reaches_is_asked_nothing() -> None:
+    assert OpGraph.from_torch(Calls(lambda y: y * len(UNASKED)), (4,)).flops == 32
+
+
 def test_what_a_trace_cannot_remove_is_refused() -> None:
     kept = threading.local()
 
@@ -205,6 +232,30 @@ def test_every_way_to_multiply_counts(function, flops: float) -> None:
 def _forward(graph: OpGraph, *, backward: bool = False) -> float:
     kernels = graph.kernels[graph.kernels["backward"].astype(bool) == backward]
     return float((kernels["calls"] * (kernels["flops"] + kernels["fixed_flops"] / 2)).sum())
+
+
+def test_an_undeclared_input_of_complex_weights_is_complex() -> None:
+    kernels = OpGraph.from_torch(nn.Linear(8, 4, dtype=torch.complex64), (8,)).kernels
+    assert kernels.groupby("backward")["flops"].sum().tolist() == [4 * 64, 4 * 64]
+
+
+@torch.library.custom_op("gpudemand_tests::double", mutates_args=())
+def double(x: torch.Tensor) -> torch.Tensor:
+    return 2 * x
+
+
+def test_an_operator_without_a_shape_is_refused_with_what_works() -> None:
+    net = Calls(lambda y: double(y.detach()) + y)
+    with pytest.raises(InputError, match="register_fake"):
+        OpGraph.from_torch(net, (4,))
+    torch.library.register_fake("gpudemand_tests::double", torch.empty_like)
+    with pytest.warns(UnknownOperatorWarning, match="gpudemand_tests::double"):
+        assert OpGraph.from_torch(net, (4,)).flops == 32
+
+
+def test_a_forward_pass_that_ends_the_process_is_refused() -> None:
+    with pytest.raises(InputError, match="SystemExit: 3"):
+        OpGraph.from_torch(Calls(lambda y: os._exit(3)), (4,))
 
 
 @dataclass

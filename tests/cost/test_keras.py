@@ -334,11 +334,94 @@ class Bank(layers.Layer):
         return ops.softmax(x @ ops.transpose(self.bank)) @ self.bank
 
 
-def test_weights_that_are_no_parameters_are_state():
+def test_weights_that_are_not_trained_count_without_statistics():
     graph = OpGraph.from_keras(
         keras.Sequential([keras.Input((8,)), layers.Dense(8), layers.BatchNormalization(), Bank()])
     )
-    assert (graph.n_parameters, graph.state_bytes) == (72 + 16, 4.0 * 8000)
+    assert (graph.n_parameters, graph.n_trainable, graph.parameter_bytes) == (8088, 88, 4.0 * 8088)
+
+
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")  # of Keras, with newer versions of NumPy
+def test_quantized_weights_count_a_byte_each():
+    model = keras.Sequential([keras.Input((64,)), layers.Dense(32)])
+    model.layers[0].quantize("int8")
+    graph = OpGraph.from_keras(model)
+    assert (graph.n_parameters, graph.n_trainable) == (model.count_params(), 32)
+    assert graph.parameter_bytes == 64 * 32 + 4 * (32 + 32)
+    assert graph.flops == 2 * 64 * 32
+
+
+class Outside(layers.Layer):
+    """A layer with a variable and a constant of TensorFlow, which Keras does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.mask = tf.Variable(tf.ones((8, 64))), tf.ones((64,))
+
+    def call(self, x):
+        return x @ self.table * self.mask
+
+
+def test_variables_and_constants_of_tensorflow_are_state():
+    graph = OpGraph.from_keras(keras.Sequential([keras.Input((8,)), layers.Dropout(0.5), Outside()]))
+    assert (graph.n_parameters, graph.state_bytes, graph.flops) == (0, 4.0 * (512 + 64), 2 * 512)
+
+
+class Rows(keras.Model):
+    """A dense layer on each row; what TensorFlow makes to find out how is not run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = layers.Dense(8)
+        self.dense.build((None, 8))
+
+    def call(self, x):
+        self.dense(x[:, 0])
+        return ops.vectorized_map(self.dense, x)
+
+
+def test_operations_that_no_result_depends_on_do_not_count():
+    assert OpGraph.from_keras(Rows(), (5, 8)).flops == 5 * 2 * 64
+
+
+class Keeps(keras.Model):
+    kept: list = []  # noqa: RUF012 (of the class, as users write it)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense, self.offset = layers.Dense(4), None
+        self.dense.build((None, 8))
+        self.built = True
+
+    def call(self, x):
+        if self.offset is None:
+            self.offset = ops.zeros_like(x[:1, :4])
+        self.kept.append(x)
+        return self.dense(x) + self.offset
+
+
+def test_tensors_that_a_call_keeps_do_not_outlive_the_trace():
+    model, recurrent = Keeps(), layers.LSTM(4, dropout=0.5)
+    assert OpGraph.from_keras(model, (8,)).flops == 64
+    assert model.offset is None
+    assert not Keeps.kept
+    assert model(np.ones((3, 8), "float32")).shape == (3, 4)
+    network = keras.Sequential([keras.Input((5, 3)), recurrent])
+    before = set(vars(recurrent.cell))
+    OpGraph.from_keras(network)
+    assert set(vars(recurrent.cell)) == before
+
+
+def test_a_loop_over_tensors_is_refused_with_what_works():
+    class Loop(Rows):
+        @tf.function
+        def call(self, x):
+            for _ in tf.range(5):
+                x = self.dense(x)
+            return x
+
+    with pytest.raises(InputError, match=r"range in place of tf\.range"):
+        OpGraph.from_keras(Loop(), (8,))
 
 
 def test_layers_of_open_shape_are_refused_in_a_sentence():
