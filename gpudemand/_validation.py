@@ -88,7 +88,13 @@ def as_pandas(table: object, what: str) -> pd.DataFrame:
         frame = _with_plain_columns(table)
     elif hasattr(table, "__arrow_c_stream__") or hasattr(table, "__arrow_c_array__"):
         # pyarrow 24 can crash on a stream of its own string views.
-        arrow = table if isinstance(table, pa.Table) else pa.table(table)
+        try:
+            arrow = table if isinstance(table, pa.Table) else pa.table(table)
+        except (pa.ArrowInvalid, TypeError):
+            columns = (
+                "with its index and its name as columns: .reset_index()" if isinstance(table, pd.Series) else "of it"
+            )
+            raise InputError(f"{what} is one column, not a table; make one {columns}.") from None
         columns = [_from_arrow(column) for column in arrow.columns]
         frame = pd.DataFrame(dict(enumerate(columns)), index=range(arrow.num_rows)).set_axis(arrow.column_names, axis=1)
     else:
@@ -178,13 +184,17 @@ def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
     `usage`: columns ``unique_id``, ``ds`` (datetime) and ``y`` (float); others are dropped. `allow_missing`: whether
     NaN in ``y`` (a value that was not recorded) is allowed.
     """
-    given = check_columns(usage, ("unique_id", "ds", "y"), "usage")
+    given = as_pandas(usage, "usage")
+    in_index = {"unique_id", "ds"} & set(given.index.names)
+    hint = " Take what is in the index: usage.reset_index()." if in_index else ""
+    require_names(given.columns, ("unique_id", "ds", "y"), "usage", hint)
     # Python datetimes are datetimes; text is not parsed.
     frame = given[["unique_id", "ds", "y"]].assign(ds=given["ds"].infer_objects())
     if frame.empty:
         raise InputError("usage has no rows; there is nothing to work on.")
     if missing := int(frame["unique_id"].isna().sum()):
         raise InputError(f"usage['unique_id'] holds {missing} missing names; fill them.")
+    _check_names(frame["unique_id"])
     if not pd.api.types.is_datetime64_any_dtype(frame["ds"]):
         raise InputError(f"usage['ds'] must hold datetimes; {_how_to_convert(frame['ds'])}.")
     if missing := int(frame["ds"].isna().sum()):
@@ -206,6 +216,22 @@ def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
         )
     frame.attrs = dict(given.attrs)
     return frame
+
+
+def _check_names(names: pd.Series) -> None:
+    """Raise an `InputError` for names that are lists, and for two that differ by their type only."""
+    if names.dtype != object:
+        return
+    try:
+        distinct = pd.Series(names.unique(), dtype=object)
+    except TypeError:
+        raise InputError("usage['unique_id'] holds values that are no names, such as lists; write text.") from None
+    alike = distinct[distinct.map(str).duplicated(keep=False)]
+    if len(alike):
+        raise InputError(
+            f"usage['unique_id'] holds {shorten(alike.iloc[0])!r} and the same name as another type; make all text, "
+            "usage['unique_id'].astype(str), and sum the rows of one time."
+        )
 
 
 #: Numbers that are no counts of bins: the least, and what pd.to_datetime must be told of them.
@@ -245,12 +271,22 @@ def _how_to_convert(ds: pd.Series) -> str:
     return f"it holds {ds.dtype}: pd.to_datetime(usage['ds']{mixed})"
 
 
+#: By the kind of the data type: what pandas would turn into numbers of nanoseconds, or cut off.
+_NO_NUMBERS = {
+    "m": "durations: {}.dt.total_seconds() / 3600 makes hours of them",
+    "M": "times, not numbers",
+    "c": "complex numbers",
+}
+
+
 def as_numbers(column: pd.Series, name: str) -> FloatArray:
     """Floats of a column, NaN where a value is missing.
 
     >>> as_numbers(pd.Series([8, "0.5", None]), "gpus")
     array([8. , 0.5, nan])
     """
+    if (kind := _NO_NUMBERS.get(column.infer_objects().dtype.kind)) is not None:
+        raise InputError(f"{name} holds {kind.format(name)}.")
     is_bool = column.map(type).isin([bool, np.bool_]) if column.dtype == object else column.dtype == bool
     values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
     unreadable = (np.isnan(values) & column.notna().to_numpy()) | np.isinf(values) | np.asarray(is_bool)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from scipy.stats import t as student_t
 from sklearn.base import clone
 
 from gpudemand._array import FloatArray, IntArray, solve_each
+from gpudemand._validation import InputError
 from gpudemand.forecast.clusterwise_factorization import ClusterwiseFactorization, InitialPartition, default_segmenters
 from gpudemand.forecast.combination import combination_weights
 from gpudemand.forecast.factorization import InductiveForecaster, TemporalFactorization
@@ -294,7 +295,7 @@ class ClusterwiseForecaster(InductiveForecaster):
 
     Parameters
     ----------
-    segmenter : clusterer, Series or None
+    segmenter : clusterer, Series, mapping or None
         Initial partition: anything with ``fit`` and ``predict`` on a wide frame (a row a user), such as
         `gpudemand.TopologicalSegmenter`, or labels by ``unique_id``. By default `BaselineSegmenter` with shape,
         spectrum and recency-frequency features.
@@ -370,7 +371,10 @@ class ClusterwiseForecaster(InductiveForecaster):
         self.factorization_ = clone(self.factorization or TemporalFactorization(random_state=self.random_state))
         self.factorization_._fit_panel(panel)
         self._memo: dict[tuple[object, ...], Any] = {("factorize", y.shape[1]): self.factorization_.fitted_}
-        given = [self.segmenter]
+        given = [pd.Series(self.segmenter) if isinstance(self.segmenter, Mapping) else self.segmenter]
+        if not (given[0] is None or isinstance(given[0], pd.Series) or hasattr(given[0], "fit")):
+            kind = type(given[0]).__name__
+            raise InputError(f"segmenter must be a clusterer, or labels by unique_id; {kind} names no users.")
         if self.segmenter is None:
             given = default_segmenters(self.n_clusters, len(y), self.season_length_, self.random_state)
         self._segmenters = [pd.Series(0, panel.ids), *given]

@@ -66,9 +66,12 @@ class InitialPartition:
 
 
 def _given_labels(labels: pd.Series, ids: pd.Index) -> pd.Series:
-    missing = ids.difference(labels.index)
+    labels = labels.dropna()
+    missing = ids.difference(labels.index[~labels.index.duplicated(keep=False)])
     if len(missing):
-        raise InputError(f"labels name {len(labels)} users, but not {shorten(str(missing[0]))!r}; give one to each.")
+        raise InputError(
+            f"labels name {len(labels)} users, but {shorten(str(missing[0]))!r} not once; give one to each."
+        )
     return labels.loc[ids]
 
 

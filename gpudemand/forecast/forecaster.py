@@ -32,6 +32,10 @@ _SIDES = (("lo", -1), ("hi", 1))
 _SHARES = norm.cdf(np.linspace(-3.0, 3.0, 61))
 
 
+#: Horizon that is allowed after any history; after long ones, ten times their length.
+_FURTHEST = 10_000
+
+
 def joint_samples(
     point: FloatArray, past: PastErrors, floor: FloatArray, spread: FloatArray | float, n_samples: int, seed: int
 ) -> FloatArray:
@@ -257,7 +261,7 @@ class Forecaster(BaseEstimator):
             ``unique_id``, ``ds``, a column named after the class, and ``<class>-lo-80``, ``<class>-hi-80``, ...
         """
         check_is_fitted(self, "panel_")
-        h, levels = positive_int("h", h), check_levels(level)
+        h, levels = self._horizon(h), check_levels(level)
         name, y, steps = self.column_name(), self.panel_.values, self.panel_.local_steps(h)
         floor, ahead = self._floors(y), int(steps.max()) + 1
         if not levels:
@@ -269,6 +273,10 @@ class Forecaster(BaseEstimator):
             columns |= {f"{name}-{side}": matrix for side, matrix in bounds.items()}
         columns = {column: matrix[:, steps] for column, matrix in columns.items()}
         return self.panel_.long_frame(self.panel_.future(h), columns)
+
+    def _horizon(self, h: object) -> int:
+        most = max(_FURTHEST, 10 * len(self.panel_.times))
+        return int(check_number("h", h, 1, most, integer=True))
 
     @one_thread()
     def sample(self, h: int, n_samples: int = 200, random_state: int = 0) -> pd.DataFrame:
@@ -290,7 +298,7 @@ class Forecaster(BaseEstimator):
             ``unique_id``, ``ds``, ``sample`` and a column named after the class, n_samples x n_series x h rows.
         """
         check_is_fitted(self, "panel_")
-        h, n_samples = positive_int("h", h), positive_int("n_samples", n_samples)
+        h, n_samples = self._horizon(h), positive_int("n_samples", n_samples)
         y, steps = self.panel_.values, self.panel_.local_steps(h)
         ahead = int(steps.max()) + 1
         (path, past), floor = self._backtested(ahead), self._floors(y)

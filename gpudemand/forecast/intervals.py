@@ -12,7 +12,7 @@ from scipy.special import stdtrit
 
 from gpudemand._array import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
-from gpudemand.forecast.panel import begun
+from gpudemand.forecast.panel import begun, row_means
 
 _ENOUGH_ORIGINS = 20
 #: Errors below this share of the largest value of a series are rounding.
@@ -30,6 +30,10 @@ _OVERLAPPING = 6.0
 _PARTS, _RATE, _SAMPLE, _MIN_PAST = 4, 0.03, 100, 20
 #: Fewest errors for each part, chosen on the newest 16 to 32 days of series of that half.
 _FEWEST = 60
+
+#: Origins of a series up to which its errors may be small by chance: they count as at least those of others, in
+#: relation to the level. A user of two equal days is not certain.
+_FEW_OWN = 8
 
 #: Tails are heavy if more than half of its errors are below this share of their mean (of normal ones 16 % are):
 #: .1 to .4 are alike on the development half of the panels track and on simulated clusters of which one type is full.
@@ -57,6 +61,7 @@ class PastErrors:
 
     errors: FloatArray  # (n_series, n_origins, h), actual less forecast; NaN after the history and before a series
     origins: IntArray  # (n_origins,), bins known at each, ascending
+    levels: FloatArray | None = None  # (n_series,), mean absolute value, for series without errors yet
 
     @classmethod
     def of(
@@ -76,7 +81,8 @@ class PastErrors:
         errors[~begun(y, origins)] = np.nan
         # Series are normalised below, which would turn rounding errors into ordinary ones.
         rounding = _ROUNDING * np.nan_to_num(np.abs(y)).max(axis=1, initial=0.0)[:, None, None]
-        return forecasts[:, -1], cls(np.where(np.abs(errors) <= rounding, 0.0, errors), origins)
+        levels = row_means(np.abs(y))[:, 0]
+        return forecasts[:, -1], cls(np.where(np.abs(errors) <= rounding, 0.0, errors), origins, levels)
 
     @cached_property
     def growth(self) -> FloatArray:
@@ -109,7 +115,13 @@ class PastErrors:
         recent = size.reshape(n, -1) @ weights + _PRIOR_WEIGHT * mean
         scale = recent / (known.reshape(n, -1) @ weights + _PRIOR_WEIGHT)
         # Origins without errors say nothing about the scale of those at others.
-        return np.where(scale > 0, scale, mean[:, -1:])
+        scale = np.where(scale > 0, scale, mean[:, -1:])
+        count = self._known.any(axis=2).sum(axis=1)
+        new = count < min(_FEW_OWN, count.max())
+        if self.levels is not None and self.levels[~new].sum() > 0:
+            relative = scale[~new].sum(axis=0) / self.levels[~new].sum()
+            scale[new] = np.maximum(scale[new], self.levels[new, None] * relative)
+        return scale
 
     def _recency_weights(self, h: int) -> FloatArray:
         """Weight of every error at each origin and now, shape (n_origins * h, n_origins + 1)."""

@@ -67,6 +67,7 @@ class Panel:
         wide = frame.pivot(index="unique_id", columns="ds", values="y")
         _check_values(wide)
         offset = parse_freq(freq) if freq is not None else _with_days_off(infer_freq(wide.columns), wide.columns)
+        _check_span(wide.columns, offset, inferred=freq is None)
         times = pd.date_range(wide.columns[0], wide.columns[-1], freq=offset)
         stray = wide.columns.difference(times)
         if len(stray):
@@ -181,19 +182,40 @@ def infer_freq(times: pd.DatetimeIndex) -> pd.offsets.BaseOffset:
         )
     wall = times.tz_localize(None)
     step = pd.Series(times).diff().mode().iloc[0]
-    if step < pd.Timedelta("1s"):
+    if step < pd.Timedelta("1s") and times[0].year == 1970:
         raise InputError(
             f"the times of usage['ds'] are {step / pd.Timedelta('1ns'):,.0f} ns apart, from {times[0]} on: numbers "
             "that were converted without their unit. Give it, as in pd.to_datetime(numbers, unit='s'), or count from "
             "a first day: pd.Timestamp('2026-01-01') + pd.to_timedelta(numbers, unit='D')."
         )
     days = pd.Series(wall).diff().mode().iloc[0] / _DAY
+    if days >= 28 and ((wall + _DAY).day == 1).all():
+        period = "M" if days <= 31 else "Q" if days <= 92 else "Y"
+        raise InputError(
+            "the times of usage['ds'] are ends of months, and bins are labelled by their start: "
+            f"usage['ds'].dt.to_period('{period}').dt.start_time."
+        )
     first = wall[0]
     quarter, year = pd.offsets.QuarterBegin(startingMonth=first.month), pd.offsets.YearBegin(month=first.month)
     for longest, offset in ((31, pd.offsets.MonthBegin()), (92, quarter), (366, year)):
         if (wall.day == 1).all() and 28 <= days <= longest:
             return offset
     return parse_freq(f"{int(days)}D" if days == int(days) else pd.Series(times).diff().mode().iloc[0])
+
+
+#: Bins for each time that occurs, from which a frequency cannot be meant: inferred, and given.
+_MOST_EMPTY = 20, 1000
+
+
+def _check_span(times: pd.DatetimeIndex, freq: pd.offsets.BaseOffset, *, inferred: bool) -> None:
+    """Raise an `InputError` where a frequency has far more bins than there are times, as of times to the second."""
+    step = mean_step(freq)
+    if (times[-1] - times[0]) / step > _MOST_EMPTY[not inferred] * len(times):
+        raise InputError(
+            f"usage['ds'] has {len(times)} times from {times[0]} to {times[-1]}, which leaves nearly all bins of "
+            f"freq={freq.freqstr!r} without a row; sum what falls into one bin, with usage['ds'].dt.floor('D') for "
+            "days, or write zeros where nothing was used."
+        )
 
 
 #: Largest value whose squares can still be summed.
@@ -238,7 +260,7 @@ def warn_unlikely(usage: object, panel: Panel) -> None:
     known = ~np.isnan(panel.values)
     rows = _with_rows(table, panel, known)
     sentences = _unused(table), _ended(panel, known, rows), _holes(panel, known, rows), _never(panel, rows)
-    for sentence in (*sentences, _outlier(panel)):
+    for sentence in (*sentences, _outlier(panel), _alike(panel)):
         if sentence is not None:
             warnings.warn(sentence, UnlikelyUsageWarning, stacklevel=3)
 
@@ -327,6 +349,18 @@ def _outlier(panel: Panel) -> str | None:
         f"{int(beyond.sum())} series have one value that is more than {_OUTLIER:,.0f} times as large as any other, the "
         f"first {shorten(str(panel.ids[row]))!r} with {panel.values[row, column]:g} at {panel.times[column]}; "
         "forecasts and intervals follow it. If it is wrong, repair it or write NaN."
+    )
+
+
+def _alike(panel: Panel) -> str | None:
+    """Sentence about names that differ by spaces around them only."""
+    twice = panel.ids.astype(str).str.strip().duplicated(keep=False)
+    if not twice.any():
+        return None
+    cure = "usage['unique_id'].str.strip()"
+    return (
+        f"{int(twice.sum())} names differ by spaces around them only, the first {shorten(str(panel.ids[twice][0]))!r}, "
+        f"and are forecast as different series. If they are the same, repair them, {cure}, and sum."
     )
 
 

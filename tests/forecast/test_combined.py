@@ -59,7 +59,7 @@ def test_bursts_and_outages_of_a_weekly_pattern_are_left_alone(seed):
 
 
 def test_an_empty_list_of_members_is_refused():
-    with pytest.raises(InputError, match="members is empty"):
+    with pytest.raises(InputError, match="members must be a list of at least one"):
         CombinedForecaster([]).fit(long({"a": np.arange(20.0)}))
 
 

@@ -187,3 +187,87 @@ def test_users_without_use_stay_at_zero_in_a_hierarchy():
     wide = found.pivot(index="ds", columns="unique_id", values="SeasonalNaive")
     np.testing.assert_allclose(wide[["x/a", "x/b"]], 0, atol=1e-9)
     np.testing.assert_allclose(wide["x/c"], forecast.loc[forecast["unique_id"] == "x/c", "SeasonalNaive"], rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (pd.to_timedelta(USAGE["y"], unit="h"), "holds durations: (.*) makes hours"),
+        (pd.to_timedelta(USAGE["y"], unit="h").astype(object), "holds durations"),
+        (USAGE["ds"], "holds times, not numbers"),
+        (USAGE["y"] + 1j, "holds complex numbers"),
+    ],
+)
+def test_what_pandas_would_turn_into_other_numbers_is_refused(values, message):
+    with pytest.raises(InputError, match=message) as error:
+        SeasonalNaive().fit(USAGE.assign(y=values))
+    if code := re.search(r": (.*) makes", str(error.value)):
+        usage = USAGE.assign(y=values.astype("timedelta64[ns]"))
+        np.testing.assert_allclose(eval(code[1], {"usage": usage}), USAGE["y"])
+
+
+def test_names_that_read_alike_are_told_apart_or_refused():
+    with pytest.raises(InputError, match="holds 1 and the same name as another type"):
+        SeasonalNaive().fit(USAGE.assign(unique_id=USAGE["unique_id"].map({"a": 1, "b": "1", "c": "c"})))
+    SeasonalNaive().fit(USAGE.assign(unique_id=USAGE["unique_id"].map({"a": 1, "b": "b", "c": "c"})))
+    with pytest.raises(InputError, match="no names, such as lists"):
+        SeasonalNaive().fit(USAGE.assign(unique_id=[[name] for name in USAGE["unique_id"]]))
+    with pytest.warns(UnlikelyUsageWarning, match="2 names differ by spaces around them only, the first 'a'"):
+        SeasonalNaive().fit(USAGE.assign(unique_id=USAGE["unique_id"].map({"a": "a", "b": "a ", "c": "c"})))
+
+
+def test_one_column_or_names_in_the_index_are_refused_with_a_cure_that_works():
+    indexed = USAGE.set_index(["unique_id", "ds"])
+    for table in (indexed["y"], indexed, USAGE.set_index("unique_id")):
+        with pytest.raises(InputError, match=r"reset_index\(\)"):
+            SeasonalNaive().fit(table)
+        SeasonalNaive().fit(table.reset_index())
+
+
+@pytest.mark.parametrize("freq", ["ME", "QE", "YE"])
+def test_ends_of_months_are_refused_with_a_cure_that_works(freq):
+    usage = weekly(pd.date_range("2020-01-05", periods=12, freq=freq))
+    with pytest.raises(InputError, match="ends of months") as error:
+        SeasonalNaive().fit(usage)
+    code = str(error.value).split("start: ")[1].rstrip(".")
+    found = SeasonalNaive().fit(usage.assign(ds=eval(code, {"usage": usage})))
+    assert found.panel_.freq.freqstr.startswith(freq[0] + "S")
+
+
+@pytest.mark.parametrize("unit", ["s", "us"])
+def test_times_that_are_not_binned_are_refused(unit):
+    """The most frequent step is chance, and its bins would take all memory."""
+    stray = pd.to_timedelta(np.random.default_rng(0).integers(0, 50, len(USAGE)), unit=unit)
+    with pytest.raises(InputError, match="nearly all bins of freq=") as error:
+        SeasonalNaive().fit(USAGE.assign(ds=USAGE["ds"] + stray))
+    assert "dt.floor('D')" in str(error.value)
+    with pytest.raises(InputError, match="nearly all bins of freq='s'"):
+        SeasonalNaive().fit(USAGE, freq="s")
+
+
+@every_model
+@pytest.mark.parametrize("n_days", [1, 2, 5])
+def test_a_user_of_a_few_equal_days_is_not_certain(model, n_days):
+    new = pd.DataFrame({"unique_id": "new", "ds": DAYS[-n_days:], "y": 33.0})
+    found = model.fit(pd.concat([USAGE, new])).predict(3, level=[80])
+    width = (found.filter(like="hi-80") - found.filter(like="lo-80").to_numpy())[found["unique_id"] == "new"]
+    assert (width > 0.5).all(axis=None)
+    assert (width < 33).all(axis=None)
+
+
+def test_a_horizon_beyond_all_use_is_refused_before_it_is_computed():
+    with pytest.raises(InputError, match="h must be a whole number of at least 1 and at most 10000"):
+        CombinedForecaster().fit(USAGE).predict(10**9)
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 1], {"a": 0, "b": None, "c": 1}, {"a": 0, "b": 1}])
+def test_labels_that_miss_a_user_are_refused(labels):
+    with pytest.raises(InputError, match=r"give one to each|names no users"):
+        gd.ClusterwiseForecaster(segmenter=labels).fit(USAGE)
+    gd.ClusterwiseForecaster(segmenter={"a": 0, "b": 1, "c": 1}).fit(USAGE)
+
+
+@pytest.mark.parametrize("options", [{"members": SeasonalNaive()}, {"members": []}, {"max_origins": 0}])
+def test_options_of_a_combination_are_checked(options):
+    with pytest.raises(InputError, match=r"members must be a list|max_origins"):
+        CombinedForecaster(**options).fit(USAGE)
