@@ -91,10 +91,8 @@ def as_pandas(table: object, what: str) -> pd.DataFrame:
         try:
             arrow = table if isinstance(table, pa.Table) else pa.table(table)
         except (pa.ArrowInvalid, TypeError):
-            columns = (
-                "with its index and its name as columns: .reset_index()" if isinstance(table, pd.Series) else "of it"
-            )
-            raise InputError(f"{what} is one column, not a table; make one {columns}.") from None
+            cure = "with its index as columns: .reset_index()" if isinstance(table, pd.Series) else "of it"
+            raise InputError(f"{what} is one column, not a table; make one {cure}.") from None
         columns = [_from_arrow(column) for column in arrow.columns]
         frame = pd.DataFrame(dict(enumerate(columns)), index=range(arrow.num_rows)).set_axis(arrow.column_names, axis=1)
     else:

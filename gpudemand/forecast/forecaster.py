@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Self
 
@@ -14,7 +15,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import BoolArray, FloatArray, IntArray, one_thread
-from gpudemand._validation import InputError, check_columns, check_number, shorten
+from gpudemand._validation import InputError, UnlikelyUsageWarning, check_columns, check_number, shorten
 from gpudemand.forecast.intervals import PastErrors, check_levels, prediction_intervals
 from gpudemand.forecast.panel import (
     Panel,
@@ -486,13 +487,26 @@ class ExternalForecaster(Forecaster):
         # A regular clock without a zone, which every library takes.
         clock = pd.date_range(known.times[0].tz_localize(None), periods=n_times + h, freq=known.freq)
         extra = self._known_ahead(known.times.append(known.future(h)))
-        manner = protocol(self.model)
-        if manner in ("y", "forecast"):
-            return np.vstack(
-                [_by_values(self.model, row[begin:], h) for row, begin in zip(filled, begins, strict=True)]
-            )
-        by_table = manner == "h"
-        return (_by_table if by_table else _by_series)(self.model, self.panel_.ids, clock, filled, begins, extra)
+        fit = {"h": _by_table, "fh": _by_series}.get(str(protocol(self.model)), _by_values)
+
+        def path(rows: IntArray) -> FloatArray:
+            known_ahead = None if extra is None else [extra[row] for row in rows]
+            return fit(self.model, self.panel_.ids[rows], clock, filled[rows], begins[rows], known_ahead)
+
+        out, refused = _where_possible(path, np.flatnonzero(begins < n_times), np.repeat(last_known(filled), h, axis=1))
+        if refused and n_times == len(self.panel_.times):
+            self._tell(refused, n_times - begins)
+        return np.where(begins[:, None] < n_times, out, 0.0)
+
+    def _tell(self, refused: dict[int, Exception], lengths: IntArray) -> None:
+        """Warn of series that the model cannot be fitted to, or refuse them if there are no others."""
+        row, error = next(iter(refused.items()))
+        found = f"{self.column_name()} cannot be fitted to {len(refused)} of {len(lengths)} series"
+        first = f"{shorten(str(self.panel_.ids[row]))!r} with {lengths[row]} values ({shorten(str(error))})"
+        if len(refused) == len(lengths):
+            raise InputError(f"{found}, the first {first}; give longer ones, or another model.") from error
+        message = f"{found}, the first {first}; their newest value is repeated instead."
+        warnings.warn(message, UnlikelyUsageWarning, stacklevel=2)
 
     def _known_ahead(self, times: pd.DatetimeIndex) -> list[pd.DataFrame] | None:
         """Regressors of each series at some times, all of which must be known."""
@@ -534,7 +548,12 @@ def adapt(model: Any, *, name: str | None = None, regressors: pd.DataFrame | Non
     Raises
     ------
     InputError
-        At ``fit``, for a model of which no forecasts can be had.
+        At ``fit``, for a model of which no forecasts can be had; at ``predict``, if it can be fitted to no series.
+
+    Warns
+    -----
+    UnlikelyUsageWarning
+        Of series that the model cannot be fitted to, as of few values; their newest value is repeated.
 
     Examples
     --------
@@ -571,12 +590,40 @@ def protocol(model: Any) -> str | None:
     return "y" if found == "h" and "y" in inspect.signature(model.fit).parameters else found
 
 
-def _by_values(model: Any, y: FloatArray, h: int) -> FloatArray:
-    """Forecast of one series by a model of statsforecast or statsmodels."""
-    if protocol(model) == "forecast":
-        return np.asarray(model(y).fit().forecast(h), dtype=float)
-    found = deepcopy(model).fit(y).predict(h=h)
-    return np.asarray(found["mean"] if isinstance(found, dict) else found, dtype=float)
+def _where_possible(
+    path: Callable[[IntArray], FloatArray], rows: IntArray, instead: FloatArray
+) -> tuple[FloatArray, dict[int, Exception]]:
+    """Forecasts of some rows, all at once or, if that fails, one by one; and why rows have what is given instead."""
+    out, refused = instead.copy(), dict[int, Exception]()
+    batches = [rows] if rows.size else []
+    while batches:
+        batch = batches.pop(0)
+        try:
+            found = path(batch)
+            if not np.isfinite(found).all():
+                raise ValueError("no finite forecast")
+            out[batch] = found
+        except InputError:
+            raise
+        except Exception as error:  # libraries raise what they like
+            if batch.size == 1:
+                refused[int(batch[0])] = error
+            batches = [np.array([row]) for row in batch] if batch.size > 1 else batches
+    return out, refused
+
+
+def _by_values(
+    model: Any, ids: pd.Index, clock: pd.DatetimeIndex, y: FloatArray, begins: Any, extra: list[pd.DataFrame] | None
+) -> FloatArray:
+    """Forecasts by a model of statsforecast by itself, or of statsmodels."""
+    rows, h = [], len(clock) - y.shape[1]
+    for row, begin in zip(y, begins, strict=True):
+        if protocol(model) == "forecast":
+            found = model(row[begin:]).fit().forecast(h)
+        else:
+            found = deepcopy(model).fit(row[begin:]).predict(h=h)
+        rows.append(np.asarray(found["mean"] if isinstance(found, dict) else found, dtype=float))
+    return np.vstack(rows)
 
 
 def _by_table(

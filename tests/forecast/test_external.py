@@ -8,6 +8,7 @@ import pytest
 
 import gpudemand as gd
 from gpudemand._validation import InputError
+from gpudemand.forecast import UnlikelyUsageWarning
 from gpudemand.forecast.forecaster import protocol
 
 DS = pd.date_range("2026-03-01", periods=60, tz="Europe/Berlin")
@@ -201,3 +202,30 @@ def test_other_libraries_take_usage_by_one_line(library, line):
     module = pytest.importorskip(library)
     usage = USAGE.assign(ds=USAGE["ds"].dt.tz_localize(None))
     assert eval(line, {**vars(module), "gd": gd, "usage": usage})
+
+
+class Demanding(OneModel):
+    """A model that refuses short series in words of its own, and series of zeros by NaN."""
+
+    def fit(self, y, X=None):
+        if len(y) < 5:
+            raise NotImplementedError("tiny datasets")
+        super().fit(y)
+        self.mean = self.mean or np.nan
+        return self
+
+
+def test_series_that_a_model_refuses_keep_their_newest_value_and_are_named():
+    short = pd.DataFrame({"unique_id": "new", "ds": DS[-3:], "y": [1.0, 2.0, 8.0]})
+    idle = pd.DataFrame({"unique_id": "off", "ds": DS, "y": 0.0})
+    model = gd.adapt(Demanding()).fit(pd.concat([USAGE, short, idle]))
+    message = r"Demanding cannot be fitted to 2 of 4 series, the first .new. with 3 values \(tiny datasets\)"
+    with pytest.warns(UnlikelyUsageWarning, match=message):
+        found = model.predict(2, level=[80])
+    assert found["Demanding"].tolist()[4:] == [8, 8, 0, 0]
+    np.testing.assert_allclose(found["Demanding"][:4], gd.adapt(OneModel()).fit(USAGE).predict(2)["OneModel"])
+    with pytest.warns(UnlikelyUsageWarning, match="Demanding cannot"):
+        combined = gd.CombinedForecaster([Demanding(), gd.Naive()]).fit(pd.concat([USAGE, short]))
+        assert np.isfinite(combined.predict(2)["CombinedForecaster"]).all()
+    with pytest.raises(InputError, match=r"fitted to 1 of 1 series, the first 'new' .* give longer ones"):
+        gd.adapt(Demanding()).fit(short).predict(2)
