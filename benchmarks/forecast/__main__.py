@@ -33,6 +33,7 @@ TRACKS = {
     "holidays": "benchmarks.forecast.holidays",
     "sums": "benchmarks.forecast.sums",
     "means": "benchmarks.forecast.means",
+    "parking": "benchmarks.forecast.parking",
     "clusters": "benchmarks.forecast.clusters",
     "coldstart": "benchmarks.forecast.coldstart",
     "speed": "benchmarks.forecast.speed",
