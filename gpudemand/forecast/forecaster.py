@@ -595,20 +595,20 @@ def _where_possible(
 ) -> tuple[FloatArray, dict[int, Exception]]:
     """Forecasts of some rows, all at once or, if that fails, one by one; and why rows have what is given instead."""
     out, refused = instead.copy(), dict[int, Exception]()
-    batches = [rows] if rows.size else []
-    while batches:
-        batch = batches.pop(0)
+    for batch in [rows, *rows[:, None]] if rows.size else []:
         try:
             found = path(batch)
             if not np.isfinite(found).all():
                 raise ValueError("no finite forecast")
-            out[batch] = found
         except InputError:
             raise
         except Exception as error:  # libraries raise what they like
-            if batch.size == 1:
+            if batch is not rows:
                 refused[int(batch[0])] = error
-            batches = [np.array([row]) for row in batch] if batch.size > 1 else batches
+        else:
+            out[batch] = found
+            if batch is rows:
+                break
     return out, refused
 
 
