@@ -25,8 +25,8 @@ AIM = (
 _H, _ORIGINS, _MOST_USERS = 28, 6, 300
 #: Logs under ``more/``: of the Parallel Workloads Archive as dinesh121991/predictsim replays them, with the users,
 #: submissions and run times of the log, and starts by EASY backfilling. Half-lives, ridge and weights were chosen on
-#: KTH-SP2, Atlas and CDNOW. The first two of these, which the rule had not seen, showed that the sum must also be forecast
-#: by itself. The last two served no choice.
+#: KTH-SP2, Atlas and CDNOW. The first two of these, which that rule had not seen, showed that the sum must be forecast
+#: by itself, too. The last two served no choice.
 _MORE = ("CTC-SP2", "SDSC-SP2", "SDSC-BLUE", "CEA-curie")
 
 
