@@ -37,8 +37,9 @@ def format_prediction(model: CostModel, job: TrainingJob) -> str:
         rows += [("samples a second", f"{samples:,.4g}", ""), _memory("memory", row)]
     else:
         tokens = samples * job.run.tokens / job.run.samples
-        once = ", one at once" if job.run.micro_batch is None else ""  # a step of an unknown batch is its shortest
-        rows += [("tokens a second", f"{tokens:,.4g}", f"{job.samples_per_step:,} samples a step{once}")]
+        # An unknown micro-batch has no step of its own: its time is that of as many samples as the shortest step has.
+        pace = "at the pace of usual micro-batches" if job.run.micro_batch is None else "a step"
+        rows += [("tokens a second", f"{tokens:,.4g}", f"{job.samples_per_step:,} samples {pace}")]
         rows += [_memory("memory", row)]
         for name in ("allocated", "reserved"):  # what PyTorch counts
             rows += [_memory(f"of it {name}", model.large_models.predict([job.run], reading=name).iloc[0])]

@@ -506,19 +506,17 @@ def _is_causal(func: Any, args: Any) -> bool:
 
 
 def _flops(func: Any, args: Any, kwargs: Any, result: Any) -> float:
-    """Operations of a dispatched operator: PyTorch's own formula, or else one of `_PRODUCTS`."""
+    """Operations of a dispatched operator: by one of `_PRODUCTS`, or else PyTorch's own formula."""
     from torch.utils.flop_counter import flop_registry
 
     name, tensors = func._overloadpacket.__name__, list(tensors_in(args))
-    if "convolution" in name:
-        return _convolution_flops(name, args, tensors, list(tensors_in(result)))
     if name.startswith("_fft_"):
         return _fourier_flops(args[0], args[1], result)
-    count = flop_registry.get(func._overloadpacket)
-    if count is not None:
-        flops = float(count(*args, **kwargs, out_val=result))
+    if name in _PRODUCTS:
+        flops = float(_PRODUCTS[name](*args, result))
     else:
-        flops = float(_PRODUCTS[name](*args, result)) if name in _PRODUCTS else 0.0
+        count = flop_registry.get(func._overloadpacket)
+        flops = float(count(*args, **kwargs, out_val=result)) if count else 0.0
     # A product of complex numbers is four of real ones.
     return flops * _density(tensors) * (4.0 if tensors[-1].is_complex() else 1.0) if flops else 0.0
 
@@ -530,9 +528,17 @@ def _grouped_flops(first: Any, second: Any, *rest: Any) -> float:
     return matmul_flops(result.numel() / groups, first.shape[-1])
 
 
+def _convolution_gradient_flops(output: Any, source: Any, weight: Any, *rest: Any) -> float:
+    """Operations of the gradients of a convolution's input and weight; PyTorch's formula takes groups for one."""
+    *_, is_transposed, _padding, _groups, wanted, _result = rest
+    used = source if is_transposed else output
+    return float(sum(wanted[:2]) * weighted_flops(used.numel() / used.shape[1], weight.numel()))
+
+
 _DISTANCES = ("_euclidean_dist", "_cdist_forward")
-#: Operations of products that PyTorch has no formula for, from arguments and result.
+#: Operations of products that PyTorch has no formula for, or another, from arguments and result.
 _PRODUCTS: dict[str, Callable[..., float]] = {
+    "convolution_backward": _convolution_gradient_flops,
     **dict.fromkeys(("mv", "dot", "vdot"), lambda first, *_: 2.0 * first.numel()),
     **dict.fromkeys(
         # of quantized layers, integers, sparse matrices and distances
@@ -552,16 +558,6 @@ def _fourier_flops(source: Any, axes: Sequence[int], result: Any) -> float:
     """Operations of a Fourier transform; its signal is the real side, if there is one."""
     signal = next((tensor for tensor in (source, result) if not tensor.is_complex()), result)
     return fourier_flops(signal.numel(), math.prod(signal.shape[axis] for axis in axes), real=not signal.is_complex())
-
-
-def _convolution_flops(name: str, args: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> float:
-    """Operations of a convolution; backward, of its gradients of input and weight."""
-    if "backward" not in name:
-        source, weight, output, passes, is_transposed = inputs[0], inputs[1], outputs[0], 1, args[6]
-    else:
-        output, source, weight, passes, is_transposed = *inputs[:3], sum(args[-1][:2]), args[7]
-    used = source if is_transposed else output
-    return passes * weighted_flops(used.numel() / used.shape[1], weight.numel())
 
 
 def known_size(value: Any) -> Any:
