@@ -627,7 +627,7 @@ class _Trace:
         except Exception as error:
             raise InputError(
                 f"{self._name()} cannot be copied for the trace ({first_line(error)}); "
-                "take what cannot be copied out of its attributes."
+                "take what cannot be copied out of its attributes, or pass the network before it is wrapped or sharded."
             ) from error
         self._listener.given = {id(tensor) for tensor in itertools.chain(module.parameters(), module.buffers())}
         for path, part in module.named_modules():
@@ -720,7 +720,8 @@ class _Trace:
         if isinstance(error, UnseenError):
             raise InputError(
                 f"the forward pass of {self._name()}{place} computes where a trace does not see it, as in a scripted "
-                "function or another thread; run its parts as Python, one after the other, in one thread."
+                "function or another thread, or returns no tensor; run its parts as Python in one thread, and return "
+                "what they compute."
             ) from error
         if isinstance(error, (ValueNeededError, DataDependentOutputException, DynamicOutputShapeException)):
             raise value_error(f"the forward pass of {self._name()}", place, "torch.where") from error

@@ -443,3 +443,17 @@ class Two(keras.Model):
 
 def test_a_second_argument_may_be_optional():
     assert OpGraph.from_keras(Two(), [(8,), (4,)]).flops == 96
+
+
+def test_a_model_trains_after_a_trace_as_without():
+    def trained(*, traced: bool) -> list[np.ndarray]:
+        keras.utils.set_random_seed(3)
+        inside = [layers.Dense(8), layers.BatchNormalization(), layers.Dropout(0.5), layers.LSTM(4, dropout=0.5)]
+        model = keras.Sequential([keras.Input((5, 3)), *inside])
+        if traced:
+            OpGraph.from_keras(model)
+        model.compile("sgd", "mse")
+        model.train_on_batch(np.ones((4, 5, 3)), np.ones((4, 4)))
+        return model.get_weights()
+
+    assert all(map(np.array_equal, trained(traced=False), trained(traced=True)))
