@@ -234,6 +234,19 @@ def _forward(graph: OpGraph, *, backward: bool = False) -> float:
     return float((kernels["calls"] * (kernels["flops"] + kernels["fixed_flops"] / 2)).sum())
 
 
+def test_products_whose_order_the_batch_decides_are_said() -> None:
+    class Three(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Parameter(torch.ones(8, 16)), nn.Parameter(torch.ones(16, 4))
+
+        def forward(self, x):
+            return torch.linalg.multi_dot([x, self.a, self.b])
+
+    with pytest.warns(IncompleteTraceWarning, match="in which order it multiplies"):
+        OpGraph.from_torch(Three(), (8,))
+
+
 def test_an_undeclared_input_of_complex_weights_is_complex() -> None:
     kernels = OpGraph.from_torch(nn.Linear(8, 4, dtype=torch.complex64), (8,)).kernels
     assert kernels.groupby("backward")["flops"].sum().tolist() == [4 * 64, 4 * 64]
