@@ -134,9 +134,63 @@ def test_break_even_and_lead_are_where_costs_cross(grown):
     assert again.loc["fast", "cost_year"] == pytest.approx(best, rel=0.01)
     lead = comparison.lead
     assert lead.attrs == {"cheapest": "cheap", "next": "fast"}
-    assert set(lead["input"]) == {"work", "price of cheap", "price of fast", "run time of fast"}
+    own = {f"{name} of {option}" for name in ("price", "utilization") for option in options}
+    assert set(lead["input"]) == {"work", "run time of fast", *own}
     price = lead.set_index("input").loc["price of fast"]
     assert price["lead-low"] < price["lead"] < price["lead-high"]
+
+
+def test_utilization_and_power_change_what_is_paid_for(flat):
+    option = {"buy": "A100", "gpus": 36, "price": 8_000, "years": 4, "price_kwh": 0.25, "power_w": 400.0}
+    comparison = PurchaseComparison(flat, {"more": option})
+    found = comparison.decides.set_index("input")
+    busy = 1.0 - comparison.table["idle_share"].iloc[0]
+    row = found.loc["utilization"]
+    assert (row["low"], row["high"]) == pytest.approx((0.9 * busy, 1.1 * busy))
+    of_one = 8_000 / 4 + 0.25 * 0.4 * HOURS_A_YEAR
+    assert row["cost-low"] - row["cost"] == pytest.approx(100 * (1 / 0.9 - 1) * of_one)
+    assert row["cost-high"] - row["cost"] == pytest.approx(100 * (1 / 1.1 - 1) * of_one)
+    power = found.loc["power_w"]
+    assert (power["low"], power["high"]) == pytest.approx((360, 440))
+    assert power["cost-high"] - power["cost"] == pytest.approx(100 * 0.04 * 0.25 * HOURS_A_YEAR)  # of old ones too
+
+
+def test_what_retires_on_a_date_is_replaced_by_then(flat):
+    options = {
+        "at once": {"buy": "H100", "speed": 0.5, "retire": ["A100"]},
+        "in time": {"buy": "H100", "speed": 0.5, "retire": {"A100": "2026-09-01"}, "lead_time": "60D"},
+    }
+    enough = Study(flat_log(), installed={"A100": 128}, lead_time="28D")
+    found = compare(enough, **options)
+    assert found.loc["at once", "order_by"] == enough.need.log_end
+    assert found.loc["in time", "order_by"] == pd.Timestamp("2026-07-03", tz="UTC")
+    # What is short now is not put off until then.
+    assert compare(flat, **options).loc["in time", "order_by"] == flat.need.log_end
+    assert found.loc["in time", "to_buy"] == found.loc["at once", "to_buy"]
+
+
+def test_elastic_jobs_fill_what_rigid_ones_leave_idle(flat):
+    # Jobs of 8 on 44 GPUs hold 40 at most; those of at least 4 hold all.
+    option = {"retire": ["A100"], "buy": "H100", "speed": 1.0, "gpus": 44}
+    found = compare(flat, rigid=option, elastic=option | {"elastic": 0.5}, cyn=option | {"elastic": {"cyn": 0.5}})
+    assert found.loc["rigid", "idle_share"] == pytest.approx(4 / 44, abs=0.01)
+    assert found.loc["elastic", "idle_share"] == pytest.approx(0.0, abs=0.005)
+    assert found.loc["cyn", "idle_share"] < found.loc["rigid", "idle_share"]
+
+
+def test_fewer_gpus_do_where_long_jobs_yield():
+    long = flat_log(hours=200.0, gpus=1.0, per_hour=1).assign(user="batch")
+    # Every six hours, for one hour.
+    submit = pd.date_range("2026-01-05", periods=4 * 63, freq="6h", tz="UTC")
+    ends = submit + pd.to_timedelta(50 + np.arange(len(submit)) % 17, "min")
+    short = pd.DataFrame({"user": "ada", "submit": submit, "start": submit, "end": ends, "gpus": 64.0})
+    jobs = pd.concat([long, short.assign(gpu_type="A100"), *[short.assign(gpu_type="A100")] * 6], ignore_index=True)
+    study = Study(jobs, installed={"A100": 600}, lead_time="28D", wait="2h")
+    option = {"buy": "H100", "speed": 1.0, "retire": ["A100"]}
+    found = compare(study, rigid=option, yields=option | {"interruptible": {"batch": "10min"}})
+    assert found.loc["yields", "to_buy"] < 0.95 * found.loc["rigid", "to_buy"]
+    with pytest.raises(InputError, match=r"no group, partition or user of the log\. Did you mean 'batch'"):
+        compare(study, x=option | {"interruptible": {"btch": "10min"}})
 
 
 def test_the_lead_is_the_difference_of_the_table_where_run_times_are_uncertain(grown):
@@ -161,6 +215,9 @@ def test_the_lead_is_the_difference_of_the_table_where_run_times_are_uncertain(g
         ({"buy": "A100", "retire": ["H100"]}, "none of it is installed"),
         ({"buy": "H100", "speed": 0.5, "rent": "A100"}, "state gpus, or the prices"),
         ({"retire": ["A100"]}, "no GPUs at all"),
+        ({"buy": "A100", "elastic": 1.5}, "elastic"),
+        ({"buy": "A100", "interruptible": ["ada"]}, "work that a stop costs"),
+        ({"buy": "A100", "retire": {"A100": "soon"}}, "retire"),
         ("A100", "must be a Purchase"),
     ],
 )
@@ -192,6 +249,7 @@ def test_least_finds_the_first_that_holds():
 PLAN = """
 log = "jobs.parquet"
 lead_time = "28D"
+tz = "UTC"
 installed = { A100 = 64 }
 [compare]
 price_kwh = 0.2
@@ -205,6 +263,9 @@ name = "fast"
 buy = "H100"
 price = 25000
 speed = [0.5, 0.4, 0.6]
+retire = { A100 = 2026-09-01 }
+interruptible = { ada = "30min" }
+elastic = { bob = 0.5 }
 [[options]]
 name = "rent"
 rent = "A100"

@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import InputError, check_number, shorten
+from gpudemand.jobs.times import parse_timestamp
 from gpudemand.planning.capacity import check_lead_time
 from gpudemand.planning.need import RESOLUTION, WINDOW_S, WaitTarget, Window
 from gpudemand.planning.queue import fleet_of
-from gpudemand.planning.queue_kernels import NEVER, Fleet, simulate_fleet
-from gpudemand.units import WEEK
+from gpudemand.planning.queue_kernels import NEVER, simulate_fleet
+from gpudemand.units import WEEK, parse_duration
 
 HOURS_A_YEAR = 8766.0
 #: Times the work beyond which nothing is looked for.
@@ -64,8 +66,9 @@ class Purchase:
         Power of the data centre over that of its machines.
     upkeep : float, default=0.0
         Cost a year of each old GPU that is kept, beside its energy.
-    retire : sequence of str, default=()
-        Types whose GPUs leave as those that are bought arrive; by default all stay.
+    retire : sequence of str, or mapping of str to str, default=()
+        Types whose GPUs leave as those that are bought arrive, or on a date; by default all stay. Numbers and costs are
+        of the time when all have left.
     largest : mapping of str to float, optional
         GPU type -> largest job that it is kept for, in GPUs.
     moves : bool, default=True
@@ -76,6 +79,12 @@ class Purchase:
         Of a rented GPU-hour.
     interrupted : float in [0, 1), default=0.0
         Share of rented GPU-hours whose work is lost, as of spot instances, and done again.
+    elastic : float or mapping of str to float, optional
+        Share of its GPUs that a job can start on, where it runs for as much longer, of all jobs, or by group, partition
+        or user; by default jobs wait for all.
+    interruptible : mapping of str to str, optional
+        Group, partition or user -> time of work that its jobs lose each time they are stopped: they come after all
+        others, which take their GPUs, and go on later. By default no job is stopped.
     speed : float or (float, float, float), optional
         Run time on the type that is bought relative to that in the log, with its 90 % interval; predicted by default.
     mix : mapping of str to float, optional
@@ -102,12 +111,14 @@ class Purchase:
     price_kwh: float | None = None
     pue: float = 1.0
     upkeep: float = 0.0
-    retire: Sequence[str] = ()
+    retire: Sequence[str] | Mapping[str, Any] = ()
     largest: Mapping[str, float] = field(default_factory=dict)
     moves: bool = True
     rent: str | None = None
     rent_price: float | None = None
     interrupted: float = 0.0
+    elastic: float | Mapping[str, float] | None = None
+    interruptible: Mapping[str, str] = field(default_factory=dict)
     speed: float | tuple[float, float, float] | None = None
     mix: Mapping[str, float] | None = None
     lead_time: str | None = None
@@ -124,6 +135,12 @@ class Purchase:
             object.__setattr__(self, "retire", (self.retire,))
         if self.lead_time is not None:
             check_lead_time(self.lead_time)
+        shares = self.elastic if isinstance(self.elastic, Mapping) else {"all jobs": self.elastic}
+        for name, share in shares.items():
+            if share is not None:
+                check_number(f"elastic of {name!r}", share, 0, 1, open_low=True)
+        self.lost_s  # noqa: B018 (raises)
+        self.retired_on()
         self._check_together()
 
     def _check_together(self) -> None:
@@ -147,6 +164,22 @@ class Purchase:
         """
         needed = {"years": "price", "rent_price": "rent", "interrupted": "rent"}.get(name)
         return needed is None or needed in given
+
+    @property
+    def lost_s(self) -> dict[str, float]:
+        """Seconds of work lost by a stop, by group, partition or user."""
+        if not isinstance(self.interruptible, Mapping):
+            raise InputError(
+                'interruptible names groups, partitions or users and the work that a stop costs, such as {"batch": '
+                '"30min"}.'
+            )
+        return {str(name): parse_duration(lost).total_seconds() for name, lost in self.interruptible.items()}
+
+    def retired_on(self, tz: object = "UTC") -> dict[str, pd.Timestamp]:
+        """Types that leave, and when; NaT as those that are bought arrive. `tz`: of dates without a zone."""
+        if not isinstance(self.retire, Mapping):
+            return dict.fromkeys(self.retire, pd.NaT)
+        return {name: parse_timestamp(date, tz, "retire") for name, date in self.retire.items()}
 
     @property
     def run_time(self) -> tuple[float, float, float] | None:
@@ -199,7 +232,8 @@ class FleetWindow:
     `types`: GPU types. `run_time`, `spread`: shape (n_jobs, n_types); run time relative to that in the log, and the
     standard deviation of the logarithm of its error, which all jobs share. `cards`: shape (n_jobs, n_types); GPUs that
     take the place of one, infinite where a job may not run. `kind`, `order`: as of `Fleet`. `rented`: shape (n_jobs,);
-    run time on rented GPUs, NaN where none are.
+    run time on rented GPUs, NaN where none are. `least`: shape (n_jobs,); share of its GPUs that a job can start on.
+    `lost_s`: shape (n_jobs,); work lost by a stop, NaN for jobs that none stops.
     """
 
     window: Window
@@ -211,6 +245,8 @@ class FleetWindow:
     kind: IntArray
     order: IntArray
     rented: FloatArray
+    least: FloatArray | float = 1.0
+    lost_s: FloatArray | None = None
 
     @property
     def mean_work(self) -> float:
@@ -224,25 +260,19 @@ class FleetWindow:
         `work`: jobs come so many times as fast. `deviation`: standard deviations that run times are above expected.
         """
         jobs = self.window.jobs._replace(submit=np.round(self.window.jobs.submit / work).astype(np.int64))
-        fleet = fleet_of(
-            jobs, capacity, self.run_time * np.exp(deviation * self.spread), self.kind, self.order, self.cards
-        )
-        rents = not np.isnan(self.rented).all()
-        starts, types = simulate_fleet(fleet, jobs.submit, round(1e6 * self.target.wait_s) if rents else NEVER)
-        waits = np.where(starts < NEVER, (starts - jobs.submit) / 1e6, np.inf)[self.window.counted]
-        return FleetOutcome(self.target.share_in_time(self.window, waits), *self._held(fleet, starts, types, work))
-
-    def _held(self, fleet: Fleet, starts: IntArray, types: IntArray, work: float) -> tuple[FloatArray, float]:
-        """Mean GPUs held within the window, by type, and rented."""
-        n_types, week_s = len(self.types), WEEK.total_seconds()
+        ratios = self.run_time * np.exp(deviation * self.spread)
+        least, lost = np.reshape(self.least, (-1, 1)), None if self.lost_s is None else 1e6 * self.lost_s
+        fleet = fleet_of(jobs, capacity, ratios, self.kind, self.order, self.cards, least, lost)
+        patience = NEVER if np.isnan(self.rented).all() else round(1e6 * self.target.wait_s)
+        week_s = WEEK.total_seconds()
         begin, end = (int(1e6 * seconds / work) for seconds in (week_s, week_s + WINDOW_S))
-        rows = np.flatnonzero((types >= 0) & (types < n_types))
-        on = types[rows]
-        stop = starts[rows] + fleet.run[rows, on]
-        held = np.maximum(np.minimum(stop, end) - np.maximum(starts[rows], begin), 0) * fleet.gpus[rows, on]
-        away = (types == n_types) & self.window.counted
-        rented = (self.window.jobs.gpus * self.window.jobs.run * np.nan_to_num(self.rented))[away].sum()
-        return np.bincount(on, held, minlength=n_types) / (end - begin), float(rented) / (end - begin)
+        found = simulate_fleet(fleet, jobs.submit, patience, (begin, end))
+        waits = np.where(found.starts < NEVER, (found.starts - jobs.submit) / 1e6, np.inf)[self.window.counted]
+        away = (found.types == len(self.types)) & self.window.counted
+        rented = float((jobs.gpus * jobs.run * np.nan_to_num(self.rented))[away].sum())
+        return FleetOutcome(
+            self.target.share_in_time(self.window, waits), found.busy / (end - begin), rented / (end - begin)
+        )
 
 
 def work_that_needs(window: Window, target: WaitTarget, gpus: float, guess: float) -> float:

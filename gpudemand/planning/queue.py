@@ -124,6 +124,8 @@ def simulate_queue(
     gpus_per_node: float | Mapping[str, float] | None = None,
     run_time: RunTimeModel | None = None,
     alternatives: Mapping[str, Mapping[str, float]] | None = None,
+    elastic: str | None = None,
+    interruptible: str | None = None,
 ) -> pd.DataFrame:
     """Start and end that jobs would have had on a number of GPUs.
 
@@ -156,6 +158,12 @@ def simulate_queue(
         GPU type -> types that its jobs may take too, the preferred first, and their run times there relative to those
         on their own, which comes before all where `capacity` has it. For ``easy``, a number of GPUs of each type, and
         all jobs queued. The result names the type that a job ran on.
+    elastic : str, optional
+        Column of the fewest GPUs that a job can start on, where it runs for as much longer, and keeps them; jobs
+        without a number take all. The result has the ``gpus`` that it ran on. For ``easy``, as `alternatives`.
+    interruptible : str, optional
+        Column of the seconds of work that a job loses each time it is stopped: jobs that have a number come after all
+        others, which take their GPUs, and go on later; their ``end`` is that of all their parts. As `elastic`.
 
     Returns
     -------
@@ -197,14 +205,24 @@ def simulate_queue(
     >>> other = simulate_queue(log, fleet, alternatives={"A100": {"H100": 0.5}})
     >>> other["gpu_type"].tolist(), other["end"].dt.strftime("%H:%M").tolist()
     (['A100', 'H100', 'A100'], ['01:00', '00:31', '00:32'])
+
+    Where the first job yields, the second need not wait either:
+
+    >>> log["lost_s"] = [600, None, None]
+    >>> other = simulate_queue(log, 8, interruptible="lost_s")
+    >>> other["start"].dt.strftime("%H:%M").tolist(), other["end"].dt.strftime("%H:%M").tolist()
+    (['00:00', '00:01', '01:01'], ['02:01', '01:01', '01:31'])
     """
     check_choice("policy", policy, POLICIES)
     log = check_jobs(jobs)
     table = log.reset_index(drop=True)
-    if alternatives is not None:
+    if alternatives is not None or elastic is not None or interruptible is not None:
         if policy != "easy" or start is not None or priority is not None or gpus_per_node is not None:
-            raise InputError("alternatives are for policy='easy', without start, priority and gpus_per_node.")
-        return _on_fleet(table, capacity, alternatives, run_time).set_axis(log.index)
+            raise InputError(
+                "alternatives, elastic and interruptible are for policy='easy', without start, priority and "
+                "gpus_per_node."
+            )
+        return _on_fleet(table, capacity, alternatives, elastic, interruptible, run_time).set_axis(log.index)
     if policy == "conservative" and gpus_per_node is not None:
         raise InputError("conservative reservations are for interchangeable GPUs; drop gpus_per_node, or use 'easy'.")
     begin = None if start is None else parse_timestamp(start, name="start")
@@ -224,31 +242,66 @@ def simulate_queue(
 def _on_fleet(
     jobs: pd.DataFrame,
     capacity: Capacity,
-    alternatives: Mapping[str, Mapping[str, float]],
+    alternatives: Mapping[str, Mapping[str, float]] | None,
+    elastic: str | None,
+    interruptible: str | None,
     run_time: RunTimeModel | None,
 ) -> pd.DataFrame:
-    """Jobs with the times and types that they would have had on GPUs of several types."""
-    if not isinstance(capacity, Mapping):
+    """Jobs with the times, types and GPUs that they would have had on GPUs of several types."""
+    by_type = isinstance(capacity, Mapping)
+    if alternatives is not None and not by_type:
         raise InputError("alternatives need capacity by GPU type, such as {'A100': 64, 'H100': 32}.")
-    types = [str(name) for name in capacity]
-    gpus = np.array([check_number(f"capacity[{name!r}]", count, 0, open_low=True) for name, count in capacity.items()])
-    queued = _queue(jobs, run_s := run_seconds(jobs, run_time), None)
+    given: Mapping[str, Gpus] = dict(capacity) if isinstance(capacity, Mapping) else {"": capacity}
+    types = [str(name) for name in given]
+    gpus = np.array(
+        [check_number(f"capacity[{n!r}]" if n else "capacity", gpus, 0, open_low=True) for n, gpus in given.items()]
+    )
+    least, lost = _least_share(jobs, elastic), _lost(jobs, interruptible)
+    queued = _queue(jobs, run_seconds(jobs, run_time), None)
     rows = np.flatnonzero((jobs["gpus"] > 0).to_numpy() & ~gave_up(jobs))
     rows = rows[np.argsort(queued.submit[rows], kind="stable")]
-    own = jobs["gpu_type"].fillna("unknown").astype(str).to_numpy()[rows] if "gpu_type" in jobs else np.array([])
-    kinds, kind = np.unique(own.astype(str), return_inverse=True)
-    ratios = np.array([_ratios_of(name, types, alternatives) for name in kinds]).reshape(-1, len(types))
+    own = pd.Series("", jobs.index) if not by_type else jobs.get("gpu_type", pd.Series(pd.NA, jobs.index))
+    kinds, kind = np.unique(own.astype(object).fillna("unknown").astype(str).to_numpy()[rows], return_inverse=True)
+    ratios = np.array([_ratios_of(str(name), types, alternatives or {}) for name in kinds]).reshape(-1, len(types))
     columns = QueuedJobs._make(column[rows] for column in queued)
-    fleet = fleet_of(columns, gpus, ratios[kind], kind, _preferred(kinds, types, alternatives))
-    starts, places = simulate_fleet(fleet, columns.submit, NEVER)
-    began, place, ran_s = np.full(len(jobs), NEVER), np.full(len(jobs), -1), run_s.copy()
-    began[rows], place[rows] = starts, places
-    ran_s[rows] *= np.where(places >= 0, ratios[kind, places], 1.0)
-    took = np.where(place >= 0, np.array(types, dtype=object)[place], jobs["gpu_type"].astype(object))
-    simulated = np.isin(np.arange(len(jobs)), rows)
-    result = _with_times(jobs, began, ran_s, simulated).assign(gpu_type=pd.array(took, dtype=STRING))
+    order = _preferred(kinds, types, alternatives or {})
+    fleet = fleet_of(columns, gpus, ratios[kind], kind, order, least=least[rows, None], lost=1e9 * lost[rows])
+    found = simulate_fleet(fleet, columns.submit, NEVER)
+    began, ran_s, on = np.full(len(jobs), NEVER), np.zeros(len(jobs)), jobs["gpus"].to_numpy(dtype=float, copy=True)
+    ran = found.types >= 0
+    began[rows], on[rows[ran]] = found.starts, found.gpus[ran]
+    ran_s[rows[ran]] = (found.ends - found.starts)[ran] / 1e9
+    result = _with_times(jobs, began, ran_s, np.isin(np.arange(len(jobs)), rows))
+    if by_type:
+        took = jobs.get("gpu_type", pd.Series(pd.NA, jobs.index)).astype(object).to_numpy(copy=True)
+        took[rows[ran]] = np.array(types, dtype=object)[found.types[ran]]
+        result = result.assign(gpu_type=pd.array(took, dtype=STRING))
+    result = result if elastic is None else result.assign(gpus=on)
     result.attrs = dict(jobs.attrs)
     return result
+
+
+def _least_share(jobs: pd.DataFrame, elastic: str | None) -> FloatArray:
+    """Share of its GPUs that each job can start on."""
+    if elastic is None:
+        return np.ones(len(jobs))
+    require_names(jobs.columns, [elastic], "jobs")
+    fewest = as_numbers(jobs[elastic], f"jobs[{elastic!r}]")
+    if (fewest <= 0).any():
+        raise InputError(f"jobs[{elastic!r}] holds the fewest GPUs that a job can start on, which are above 0.")
+    gpus = jobs["gpus"].to_numpy(dtype=float)
+    return np.fmin(np.divide(fewest, gpus, out=np.ones(len(jobs)), where=gpus > 0), 1.0)
+
+
+def _lost(jobs: pd.DataFrame, interruptible: str | None) -> FloatArray:
+    """Seconds of work that each job loses when it is stopped; NaN for those that are not."""
+    if interruptible is None:
+        return np.full(len(jobs), np.nan)
+    require_names(jobs.columns, [interruptible], "jobs")
+    lost = as_numbers(jobs[interruptible], f"jobs[{interruptible!r}]")
+    if (lost < 0).any():
+        raise InputError(f"jobs[{interruptible!r}] holds seconds of work that are lost, which are at least 0.")
+    return np.minimum(lost, _LONGEST_S)
 
 
 def _ratios_of(own: str, types: list[str], alternatives: Mapping[str, Mapping[str, float]]) -> list[float]:
@@ -273,18 +326,32 @@ def _preferred(kinds: Iterable[str], types: list[str], alternatives: Mapping[str
 
 
 def fleet_of(
-    jobs: QueuedJobs, capacity: FloatArray, ratios: FloatArray, kind: IntArray, order: IntArray, cards: Any = 1.0
+    jobs: QueuedJobs,
+    capacity: FloatArray,
+    ratios: FloatArray,
+    kind: IntArray,
+    order: IntArray,
+    cards: Any = 1.0,
+    least: Any = 1.0,
+    lost: FloatArray | None = None,
 ) -> Fleet:
     """Jobs on GPUs of several types; those larger than all of a type that they may take never get these.
 
     `ratios`: shape (n_jobs, n_types); run time relative to that of `jobs`, NaN where they may not run. `kind`, `order`:
-    as of `Fleet`. `cards`: shape (n_jobs, n_types); GPUs that take the place of one.
+    as of `Fleet`. `cards`: shape (n_jobs, n_types); GPUs that take the place of one. `least`: shape (n_jobs, 1); share
+    of its GPUs that a job can start on. `lost`: shape (n_jobs,); time of work lost by a stop, NaN for jobs that none
+    stops.
     """
     gpus = jobs.gpus[:, None] * np.broadcast_to(cards, ratios.shape)
-    gpus = np.where(gpus <= capacity + 1e-9, gpus, np.inf)
+    fewest = np.minimum(gpus, np.ceil(least * gpus - 1e-9))
+    fewest = np.where(fewest <= capacity + 1e-9, fewest, np.inf)
+    gpus = np.where(np.isinf(fewest), np.inf, gpus)
     longer = np.nan_to_num(ratios, nan=1.0)
     run, requested = (np.round(longer * time[:, None]).astype(np.int64) for time in (jobs.run, jobs.requested))
-    return Fleet(capacity, gpus, run, np.maximum(requested, run), kind, order)
+    yields = np.zeros(len(kind), dtype=bool) if lost is None else ~np.isnan(lost)
+    pairs, kind = np.unique(2 * kind + yields, return_inverse=True)
+    work = np.zeros(len(kind), np.int64) if lost is None else np.nan_to_num(lost).astype(np.int64)
+    return Fleet(capacity, gpus, fewest, run, np.maximum(requested, run), kind, order[pairs // 2], pairs % 2 == 1, work)
 
 
 def run_seconds(jobs: pd.DataFrame, run_time: RunTimeModel | None = None) -> FloatArray:

@@ -37,6 +37,8 @@ _LIKELY, _Z = (np.arange(5) + 0.5) / 5, norm.ppf((np.arange(21) + 0.5) / 21)
 _TOLERATED = 0.03
 #: What prices are changed by where no range of theirs is known.
 _PRICE_CHANGE = 0.1
+#: Columns whose names tell whose jobs are meant.
+_WHO = ("group", "partition", "user")
 #: Inputs that are the same for all options.
 _SHARED = ("work", "price_kwh")
 #: Multiples of the work between which an option that wins later is looked for.
@@ -298,8 +300,41 @@ class Option:
         rented = np.full(len(own), np.nan)
         if self.purchase.rent is not None:
             rented = self._ratios(self._jobs, own, self.purchase.rent, None)[0]
+        least, lost_s = self._of_jobs("elastic", 1.0), self._of_jobs("lost_s", np.nan)
         return FleetWindow(
-            need.forecast.window, need.target, types, found.ratio, found.spread, found.cards, kind, order, rented
+            need.forecast.window,
+            need.target,
+            types,
+            found.ratio,
+            found.spread,
+            found.cards,
+            kind,
+            order,
+            rented,
+            least,
+            None if np.isnan(lost_s).all() else lost_s,
+        )
+
+    def _of_jobs(self, name: str, otherwise: float) -> FloatArray:
+        """Number of each job, of what the option says for all, or by group, partition or user."""
+        given, jobs = getattr(self.purchase, name), self._jobs
+        if not isinstance(given, Mapping):
+            return np.full(len(jobs), otherwise if given is None else float(given))
+        found = np.full(len(jobs), otherwise)
+        for who, number in given.items():
+            column = self._named(str(who))
+            found[(jobs[column].astype(object) == who).to_numpy(dtype=bool, na_value=False)] = number
+        return found
+
+    def _named(self, who: str) -> str:
+        """Column of the log that has a name."""
+        names = {column: self.study.source.names(column) for column in _WHO}
+        for column, known in names.items():
+            if who in known:
+                return column
+        hint = nearest(who, [name for known in names.values() for name in known])
+        raise InputError(
+            f"option {self.name!r} names {shorten(who)!r}, which is no group, partition or user of the log.{hint}"
         )
 
     @cached_property
@@ -469,9 +504,12 @@ class Option:
         if not self.to_buy:
             return pd.NaT
         due = self.study.requirement.order_due(self.log_end)
-        if self.purchase.retire or pd.isna(due):
-            return self.log_end
-        return max(self.log_end, due + self.study.need.lead_time - self.lead_time)
+        needed = list(self.purchase.retired_on(self.log_end.tz).values())
+        if not needed or not pd.isna(due):
+            needed.append(due + self.study.need.lead_time)
+        at_once = self.log_end + self.lead_time
+        there = min(at_once if pd.isna(time) else time for time in needed)
+        return max(self.log_end, (there - self.lead_time).tz_convert(self.log_end.tz))
 
     @property
     def risk(self) -> float:
@@ -549,16 +587,41 @@ class Option:
             run_time = self._run_time_on_bought()
             spans = (self.cost_at(1.0, deviation) for deviation in (-_Z95, _Z95))
             rows.append(("run time", run_time["run_time-lo-90"], run_time["run_time-hi-90"], *spans))
+        if self.to_buy:
+            rows.append(self._with_utilization())
         for name in ("price", "price_hour", "rent_price", "price_kwh"):
             if (price := getattr(self.purchase, name)) is not None:
                 ends = price * (1 - _PRICE_CHANGE), price * (1 + _PRICE_CHANGE)
                 rows.append((name, *ends, *(self._cost_with(name, each) for each in ends)))
+        if self.to_buy and self.purchase.price_kwh:
+            watts = self.purchase.watts(str(self.purchase.buy), _of_device(str(self.purchase.buy), "tdp_w"))[0]
+            ends = watts * (1 - _PRICE_CHANGE), watts * (1 + _PRICE_CHANGE)
+            rows.append(("power_w", *ends, *(self._cost_with("power_w", self._powers(each)) for each in ends)))
         names, cost = ("input", "low", "high", "cost-low", "cost-high"), self.cost_at(1.0)
         return [{"option": self.name, "cost": cost} | dict(zip(names, row, strict=True)) for row in rows]
 
-    def _cost_with(self, name: str, price: float) -> float:
-        """Cost a year with another price."""
-        changed: dict[str, Any] = {name: price}
+    def _powers(self, watts: float) -> dict[str, float]:
+        """Power by type, with another one of the type that is bought."""
+        given = self.purchase.power_w
+        return {**(given if isinstance(given, Mapping) else {}), str(self.purchase.buy): watts}
+
+    def _with_utilization(self) -> tuple[str, float, float, float, float]:
+        """Row of `changes` for a fleet of which a tenth less or more is busy, as more or fewer GPUs are bought.
+
+        What the target for waits leaves idle depends on how jobs come, and how they are packed.
+        """
+        there = self._capacity(self.to_buy).sum()
+        busy = 1.0 - self._row["idle_share"]
+        ends = busy * (1 - _PRICE_CHANGE), min(busy * (1 + _PRICE_CHANGE), 1.0)
+        more = [max(there * (busy / end - 1.0), -float(self.to_buy)) if end else 0.0 for end in ends]
+        watts = np.nan_to_num(_of_device(str(self.purchase.buy), "tdp_w"))
+        idle_mwh = self.purchase.watts(str(self.purchase.buy), watts)[1] * self.purchase.pue * HOURS_A_YEAR / 1e6
+        each = self.purchase.cost_of_one() + 1000 * (self.purchase.price_kwh or 0.0) * idle_mwh
+        return ("utilization", *ends, *(self.cost_at(1.0) + number * each for number in more))
+
+    def _cost_with(self, name: str, value: Any) -> float:
+        """Cost a year with another price, or power."""
+        changed: dict[str, Any] = {name: value}
         before, self.purchase = self.purchase, replace(self.purchase, **changed)
         try:
             return self.cost_at(1.0)
