@@ -117,7 +117,7 @@ def mix_ratios(
     """
     types = [_gpu(before), _gpu(after)]
     shares = _shares(weights)
-    predictor = _with_one_host(_bundled() if model is None else model, host)
+    predictor = _bundled(host) if model is None else _with_one_host(model, host)
     networks = _networks(types[0], types[1], predictor)
     by_kind = networks.groupby("kind", sort=False)
     found = pd.DataFrame({"ratio": by_kind["ratio"].mean(), "fits": by_kind["fits"].mean()})
@@ -187,19 +187,23 @@ def _shares(weights: Mapping[str, float] | None) -> pd.Series:
 def _networks(before: Device, after: Device, predictor: CostModel) -> pd.DataFrame:
     """Ratio and probability to fit `after` of each network of the mix."""
     half = "bf16" if all("bf16" in one.precisions for one in (before, after)) else "fp16"
-    trainings = _trainings()
-    jobs = [one.on(hardware, half) for hardware in (before, after) for one in trainings]
+    seconds = [_seconds(one, half, predictor) for one in (before, after)]
+    fits = [predictor.fits(one.on(after, half)) for one in _trainings()]
+    return pd.DataFrame({"kind": [one.kind for one in _trainings()], "ratio": seconds[1] / seconds[0], "fits": fits})
+
+
+@functools.lru_cache(maxsize=16)
+def _seconds(hardware: Device, half: str, predictor: CostModel) -> FloatArray:
+    """Step time of each network of the mix."""
     with warnings.catch_warnings():
         # Intervals are those of ratios, which do not take those of times.
         warnings.simplefilter("ignore", FarFromTrainingWarning)
-        seconds: FloatArray = predictor.predict(jobs)["step_time_s"].to_numpy().reshape(2, -1)
-    fits = [predictor.fits(job) for job in jobs[len(trainings) :]]
-    return pd.DataFrame({"kind": [one.kind for one in trainings], "ratio": seconds[1] / seconds[0], "fits": fits})
+        return predictor.predict([one.on(hardware, half) for one in _trainings()])["step_time_s"].to_numpy()
 
 
-@functools.cache
-def _bundled() -> CostModel:
-    return CostModel.load()
+@functools.lru_cache(maxsize=4)
+def _bundled(host: float | str | None) -> CostModel:
+    return _with_one_host(CostModel.load(), host)
 
 
 def _with_one_host(model: CostModel, host: float | str | None) -> CostModel:

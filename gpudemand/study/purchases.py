@@ -32,7 +32,7 @@ _Z95 = float(norm.ppf(0.95))
 #: Quantiles of the need, and deviations of run times, between which numbers of GPUs are interpolated.
 _NEEDS, _DEVIATIONS = np.array([0.05, 0.5, 0.95]), np.array([-_Z95, 0.0, _Z95])
 #: Equally likely needs over which outcomes are averaged, and deviations.
-_LIKELY, _Z = (np.arange(5) + 0.5) / 5, norm.ppf((np.arange(21) + 0.5) / 21)
+_LIKELY, _Z = (np.arange(10) + 0.5) / 10, norm.ppf((np.arange(21) + 0.5) / 21)
 #: Probability that may be beyond the one promised: numbers of GPUs are interpolated.
 _TOLERATED = 0.03
 #: What prices are changed by where no range of theirs is known.
@@ -121,8 +121,8 @@ class PurchaseComparison:
         purchases = check_options(options)
         longest = max((each.years or 0.0 for each in purchases.values()), default=0.0)
         self.years = check_number("years", years or longest or 1.0, 0, 50, open_low=True)
-        measured = MeasuredRunTimes(study.source.jobs, study.step_costs)
-        self.options = [Option(name, study, purchase, measured) for name, purchase in purchases.items()]
+        speeds = _Speeds(study)
+        self.options = [Option(name, study, purchase, speeds) for name, purchase in purchases.items()]
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -259,14 +259,47 @@ class _RunTimes(NamedTuple):
     source: str
 
 
+class _Speeds:
+    """Run times of the jobs of a study's last window on other types, which options have in common."""
+
+    def __init__(self, study: Study) -> None:
+        assert study.need.forecast.window is not None
+        self.jobs = study.source.jobs.iloc[study.need.forecast.window.rows].reset_index(drop=True)
+        self.fixed = fixed_length(self.jobs)
+        self.measured = MeasuredRunTimes(study.source.jobs, study.step_costs)
+        self._known: dict[Any, tuple[FloatArray, float, str]] = {}
+
+    def ratios(
+        self, rows: IntArray, source: str, name: str, mix: Mapping[str, float] | None
+    ) -> tuple[FloatArray, float, str]:
+        """Ratios of jobs of a type on another one, the spread of their errors, and where from.
+
+        As the log shows for the same work on both types, or as predicted for its networks, or for a mix of networks.
+        """
+        place = source, name, tuple(sorted((mix or {}).items())), len(rows)
+        if place not in self._known:
+            self._known[place] = self._ratios(self.jobs.iloc[rows], source, name, mix)
+        return self._known[place]
+
+    def _ratios(
+        self, jobs: pd.DataFrame, source: str, name: str, mix: Mapping[str, float] | None
+    ) -> tuple[FloatArray, float, str]:
+        measured = self.measured
+        if name in set(measured.jobs["gpu_type"]) and len(table := measured.ratios(source, name)):
+            return measured.move(jobs, name)[0], float(table.attrs["error"]), "measured in the log"
+        middle, low, high = _mix(source, name, mix)
+        ratio, known = np.full(len(jobs), middle), measured.knows(jobs)
+        if known.any():
+            ratio[known] = measured.move(jobs[known], name)[0]
+        told = "predicted for networks" if known.all() else "predicted for a mix of networks"
+        return ratio, math.log(high / low) / (2 * _Z95), told
+
+
 class Option:
-    """One option: its fleet as the study's order arrives, and the GPUs that it needs then.
+    """One option: its fleet as the study's order arrives, and the GPUs that it needs then."""
 
-    `measured`: run times of the log's own jobs by type.
-    """
-
-    def __init__(self, name: str, study: Study, purchase: Purchase, measured: MeasuredRunTimes) -> None:
-        self.name, self.study, self.purchase, self._measured = name, study, purchase, measured
+    def __init__(self, name: str, study: Study, purchase: Purchase, speeds: _Speeds) -> None:
+        self.name, self.study, self.purchase, self._speeds = name, study, purchase, speeds
         self.log_end, self.arrival = study.need.log_end, study.need.log_end + study.need.lead_time
         self.lead_time = study.need.lead_time if purchase.lead_time is None else parse_duration(purchase.lead_time)
         self._known: dict[Any, Any] = {}
@@ -299,7 +332,7 @@ class Option:
         order = np.array([_preferred(found.ratio[kind == place]) for place in range(len(kinds))])
         rented = np.full(len(own), np.nan)
         if self.purchase.rent is not None:
-            rented = self._ratios(self._jobs, own, self.purchase.rent, None)[0]
+            rented = self._ratios(self.purchase.rent, None)[0]
         least, lost_s = self._of_jobs("elastic", 1.0), self._of_jobs("lost_s", np.nan)
         return FleetWindow(
             need.forecast.window,
@@ -317,7 +350,7 @@ class Option:
 
     def _of_jobs(self, name: str, otherwise: float) -> FloatArray:
         """Number of each job, of what the option says for all, or by group, partition or user."""
-        given, jobs = getattr(self.purchase, name), self._jobs
+        given, jobs = getattr(self.purchase, name), self._speeds.jobs
         if not isinstance(given, Mapping):
             return np.full(len(jobs), otherwise if given is None else float(given))
         found = np.full(len(jobs), otherwise)
@@ -338,65 +371,46 @@ class Option:
         )
 
     @cached_property
-    def _jobs(self) -> pd.DataFrame:
-        window = self.study.need.forecast.window
-        assert window is not None
-        return self.study.source.jobs.iloc[window.rows].reset_index(drop=True)
-
-    @cached_property
     def _own(self) -> Any:
-        return own_types(self._jobs, self.kept)
+        return own_types(self._speeds.jobs, self.kept)
 
     @cached_property
     def _run_times(self) -> _RunTimes:
-        shape = len(self._jobs), len(self.kept)
+        shape = len(self._own), len(self.kept)
         ratio, spread, cards, source = np.ones(shape), np.zeros(shape), np.ones(shape), "the log"
         for place, name in enumerate(self.kept):
             stated = self.purchase.run_time if name == self.purchase.buy else None
-            ratio[:, place], spread[:, place], told = self._ratios(self._jobs, self._own, name, stated)
-            cards[:, place] = self._cards(self._jobs, self._own, name)
+            ratio[:, place], spread[:, place], told = self._ratios(name, stated)
+            cards[:, place] = self._cards(name)
             source = told if name == self.purchase.buy else source
         return _RunTimes(np.where(np.isinf(cards), np.nan, ratio), spread, cards, source)
 
-    def _ratios(
-        self, jobs: pd.DataFrame, own: Any, name: str, stated: tuple[float, float, float] | None
-    ) -> tuple[FloatArray, FloatArray, str]:
+    def _ratios(self, name: str, stated: tuple[float, float, float] | None) -> tuple[FloatArray, FloatArray, str]:
         """Run times of jobs on a type relative to those in the log, the spread of their errors, and where from."""
-        ratio, spread, told = np.ones(len(jobs)), np.zeros(len(jobs)), "the log"
+        own, fixed = self._own, self._speeds.fixed
+        ratio, spread, told = np.ones(len(own)), np.zeros(len(own)), "the log"
         for source in np.unique(own[own != name]):
             rows = np.flatnonzero(own == source)
             if stated is not None:
                 found, low, high = stated
                 ratio[rows], spread[rows], told = found, math.log(high / low) / (2 * _Z95), "stated"
             else:
-                ratio[rows], spread[rows], told = self._predicted(jobs.iloc[rows], str(source), name)
-        fixed = fixed_length(jobs)
+                ratio[rows], spread[rows], told = self._speeds.ratios(rows, str(source), name, self.purchase.mix)
         return np.where(fixed, 1.0, ratio), np.where(fixed, 0.0, spread), told
 
-    def _predicted(self, jobs: pd.DataFrame, source: str, name: str) -> tuple[FloatArray, float, str]:
-        """Ratios as the log shows for the same work on both types, or as predicted for its networks, or a mix."""
-        measured = self._measured
-        if name in set(measured.jobs["gpu_type"]) and len(table := measured.ratios(source, name)):
-            return measured.move(jobs, name)[0], float(table.attrs["error"]), "measured in the log"
-        mix = _mix(source, name, self.purchase.mix)
-        ratio, known = np.full(len(jobs), mix[0]), measured.knows(jobs)
-        if known.any():
-            ratio[known] = measured.move(jobs[known], name)[0]
-        told = "predicted for networks" if known.all() else "predicted for a mix of networks"
-        return ratio, math.log(mix[2] / mix[1]) / (2 * _Z95), told
-
-    def _cards(self, jobs: pd.DataFrame, own: Any, name: str) -> FloatArray:
+    def _cards(self, name: str) -> FloatArray:
         """GPUs of a type that take the place of one of a job's, infinite where it may not run there."""
+        jobs, own, measured = self._speeds.jobs, self._own, self._speeds.measured
         cards, memory = np.ones(len(jobs)), _of_device(name, "usable_memory_gib")
         stays = np.isin(own, [each for each, gpus in self.kept.items() if gpus and each != name])
         # What is not known of a job is taken to fit where any job of the log ran, as one pool of all types takes it.
         smallest = np.fmin.reduce([_of_device(str(source), "usable_memory_gib") for source in np.unique(own)])
         if smallest > memory:
             cards[own != name] = math.ceil(smallest / memory - 1e-9)
-        known = self._measured.knows(jobs)
+        known = measured.knows(jobs)
         if known.any():
             there = jobs[known].assign(gpu_type=pd.array([name] * int(known.sum()), dtype=STRING))
-            costs = self._measured.costs(there)
+            costs = measured.costs(there)
             more = np.maximum(np.ceil(costs["memory_gib"].to_numpy() / memory), 2.0)
             cards[known] = np.where(costs["fits"].to_numpy() >= 0.5, 1.0, more)
         may_not = (cards > 1) & stays if self.purchase.moves else stays
@@ -574,9 +588,12 @@ class Option:
             return self.to_buy
         work = float(np.quantile(self.works, self.study.settings.service_level)) * multiple
         expected = self._fewest(work / multiple, 0.0, self.to_buy)  # from outcomes that are kept
+        # Where queues grow all the time they take the longest to simulate, so the search begins above that.
+        there = sum(self.kept.values())
+        guess = max(round(multiple * (there + self.to_buy) - there), 1)
         if not expected:
-            return self.to_buy if (multiple, deviation) == (1.0, 0.0) else self._fewest(work, deviation, self.to_buy)
-        return math.ceil(self.to_buy * self._fewest(work, deviation, self.to_buy) / expected - 1e-9)
+            return self.to_buy if (multiple, deviation) == (1.0, 0.0) else self._fewest(work, deviation, guess)
+        return math.ceil(self.to_buy * self._fewest(work, deviation, guess) / expected - 1e-9)
 
     def changes(self) -> list[dict[str, Any]]:
         """Rows of `PurchaseComparison.decides`."""
