@@ -129,10 +129,15 @@ class TestEveryPage:
 
     def test_every_block_is_checked(self, page):
         languages = {language for _, language, _ in BLOCK.findall(page.read_text()) if not language.startswith("{")}
-        assert languages <= {"python", *SHELL, *HOLDS}
+        assert languages <= {"python", "toml", *SHELL, *HOLDS}
         python = blocks(page.read_text(), {"python"})
         assert all(block.startswith(">>> ") for block in python)
         assert max((len(line) for block in python for line in block.splitlines()), default=0) <= WIDEST
+
+    def test_plan_files_can_be_read(self, page, tmp_path):
+        for plan in blocks(page.read_text(), {"toml"}):
+            (tmp_path / "plan.toml").write_text(plan)
+            assert gpudemand.read_plan(tmp_path / "plan.toml").log.name
 
     def test_numbers_in_the_prose_were_printed(self, page):
         if page.stem in ("history", "cases"):

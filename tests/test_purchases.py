@@ -11,6 +11,7 @@ from gpudemand import InputError, Purchase, Study, compare_purchases
 from gpudemand.cli.app import app
 from gpudemand.datasets import make_cluster
 from gpudemand.planning.purchases import HOURS_A_YEAR, least
+from gpudemand.report.text import purchases
 from gpudemand.study.purchases import PurchaseComparison
 
 
@@ -291,6 +292,15 @@ def test_a_plan_file_compares_on_the_page_and_by_the_command(tmp_path):
     by_command = pd.DataFrame(found["purchases"])
     assert table["to_buy"].tolist() == by_command["to_buy"].tolist()
     np.testing.assert_allclose(table["cost_year"], by_command["cost_year"], rtol=1e-9)
+
+
+def test_rented_hours_are_named_where_nothing_is_bought():
+    table = pd.DataFrame({"option": ["own", "rent", "both"], "to_buy": [9, 0, 4], "cost_year": [3.0, 2.0, 4.0]})
+    table["rented_gpu_hours"] = [0.0, 47_816.4, 10.0]
+    even = pd.DataFrame({"option": ["own"], "against": ["rent"], "work": [np.nan], "price": [np.nan]})
+    assert purchases(table, even) == "rent costs least: 2 a year, for 47,816 rented GPU-hours."
+    assert purchases(table, even.assign(against="both")).endswith("for 4 GPUs and 10 rented GPU-hours.")
+    assert purchases(table, even.assign(against="own")).endswith("for 9 GPUs.")
 
 
 def test_options_share_what_the_plan_says_once(tmp_path):

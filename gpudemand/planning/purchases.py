@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -14,16 +13,15 @@ from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import InputError, check_number, shorten
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.planning.capacity import check_lead_time
+from gpudemand.planning.fleet_kernels import simulate_fleet
 from gpudemand.planning.need import RESOLUTION, WINDOW_S, WaitTarget, Window
 from gpudemand.planning.queue import fleet_of
-from gpudemand.planning.queue_kernels import NEVER, Fleet, QueuedJobs, simulate_fleet
+from gpudemand.planning.queue_kernels import NEVER
 from gpudemand.units import WEEK, parse_duration
 
 HOURS_A_YEAR = 8766.0
 #: Times the work beyond which nothing is looked for.
 _MOST_WORK = 1e4
-#: Multiples of the wait that is in time after which jobs may leave for rented GPUs, the longest first.
-_PATIENCE = [np.inf, *2.0 ** np.arange(7, -1, -1)]
 #: Of a number, its least and its greatest value that it must not have.
 _LIMITS = {
     "gpus": (0, np.inf, False),
@@ -77,8 +75,8 @@ class Purchase:
     moves : bool, default=True
         Whether jobs take any type that they fit on, the fastest first; or else their own wherever there is one.
     rent : str, optional
-        GPU type that is rented, without limit, for jobs that have waited for 1, 2, 4 ... 128 times the wait that is in
-        time, the longest with which enough jobs start in time.
+        GPU type that is rented, without limit, for jobs that have waited as long as they may: all start in time then,
+        more than the target asks for.
     rent_price : float, optional
         Of a rented GPU-hour.
     interrupted : float in [0, 1), default=0.0
@@ -262,28 +260,12 @@ class FleetWindow:
         """Simulate the queue on some GPUs of each type.
 
         `work`: jobs come so many times as fast. `deviation`: standard deviations that run times are above expected.
-        Jobs leave for rented GPUs as late as suffices for enough of them to start in time.
         """
         jobs = self.window.jobs._replace(submit=np.round(self.window.jobs.submit / work).astype(np.int64))
         ratios = self.run_time * np.exp(deviation * self.spread)
         least, lost = np.reshape(self.least, (-1, 1)), None if self.lost_s is None else 1e6 * self.lost_s
         fleet = fleet_of(jobs, capacity, ratios, self.kind, self.order, self.cards, least, lost)
-        known = {}
-
-        def is_met(times: float) -> bool:
-            patience = NEVER if np.isinf(times) else round(1e6 * times * self.target.wait_s)
-            known[times] = self._outcome(fleet, jobs, patience, work)
-            return known[times].share_in_time >= self.target.share
-
-        if np.isnan(self.rented).all():
-            is_met(np.inf)
-            return known[np.inf]
-        place = bisect_left(_PATIENCE[:-1], True, key=is_met)
-        if _PATIENCE[place] not in known:
-            is_met(_PATIENCE[place])
-        return known[_PATIENCE[place]]
-
-    def _outcome(self, fleet: Fleet, jobs: QueuedJobs, patience: int, work: float) -> FleetOutcome:
+        patience = NEVER if np.isnan(self.rented).all() else round(1e6 * self.target.wait_s)
         week_s, n_types = WEEK.total_seconds(), len(self.types)
         begin, end = (int(1e6 * seconds / work) for seconds in (week_s, week_s + WINDOW_S))
         found = simulate_fleet(fleet, jobs.submit, patience, (begin, end))

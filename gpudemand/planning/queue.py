@@ -14,16 +14,8 @@ from gpudemand._validation import InputError, as_numbers, check_choice, check_nu
 from gpudemand.jobs.schema import LATEST
 from gpudemand.jobs.table import check_jobs, gave_up, seconds_since, start_times, to_nanoseconds
 from gpudemand.jobs.times import parse_timestamp
-from gpudemand.planning.queue_kernels import (
-    NEVER,
-    POLICIES,
-    Fleet,
-    QueuedJobs,
-    fits,
-    nodes_of,
-    simulate_events,
-    simulate_fleet,
-)
+from gpudemand.planning.fleet_kernels import Fleet, simulate_fleet
+from gpudemand.planning.queue_kernels import NEVER, POLICIES, QueuedJobs, fits, nodes_of, simulate_events
 from gpudemand.planning.run_time import RunTimeModel
 from gpudemand.units import format_number_of, plural
 from gpudemand.usage.runs import Runs

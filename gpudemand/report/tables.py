@@ -182,7 +182,7 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "cost_year": ("cost a year", format_count),
     "cost_year-lo-90": ("at least", format_count),
     "cost_year-hi-90": ("at most", format_count),
-    "cost_gpu_hour": ("of an hour of work", _two_decimals),
+    "cost_gpu_hour": ("cost of a GPU-hour of work", _two_decimals),
     "work": ("times the work", _two_decimals),
     "price": ("price of one below", _two_decimals),
     "known": ("if known", truncate),

@@ -94,7 +94,9 @@ def purchases(table: pd.DataFrame | None, break_even: pd.DataFrame | None) -> st
         return "Fewer than two of the options keep the target for waits as often as is wanted."
     best = table[table["option"] == break_even["against"].iloc[0]].iloc[0]
     said = f"{truncate(best['option'])} costs least: {format_count(best['cost_year'])} a year, for "
-    said += f"{format_number_of('GPU', best['to_buy'])}."
+    parts = [format_number_of("GPU", best["to_buy"])] if best["to_buy"] or not best.get("rented_gpu_hours") else []
+    parts += [f"{format_number_of('rented GPU-hour', hours)}"] if (hours := best.get("rented_gpu_hours", 0.0)) else []
+    said += " and ".join(parts) + "."
     for row in break_even.itertuples():
         side = "under" if row.work < 1 else "over"
         when = [] if pd.isna(row.work) else [f"at {side} {row.work:.2f} times the work"]
@@ -173,10 +175,12 @@ def first_order(numbers: dict[str, Any]) -> tuple[str | None, str | None]:
     """GPU type with the earliest order date, and that date; no type where the pool of all types is due as early.
 
     >>> pool = {"order_by": "2026-03-09", "first_short_type": "H100", "type_order_by": "2026-03-02"}
-    >>> first_order(pool), first_order({**pool, "type_order_by": "2026-03-09"})
+    >>> first_order({**pool, "log_end": "2026-03-01"}), first_order({**pool, "log_end": "2026-03-09"})
     (('H100', '2026-03-02'), (None, '2026-03-09'))
     """
     order, order_type = numbers["order_by"], numbers.get("type_order_by")
+    if is_due(numbers, order):  # now, so that none can be earlier
+        return None, order
     if order_type is not None and (order is None or pd.Timestamp(order_type) < pd.Timestamp(order)):
         return numbers["first_short_type"], order_type
     return None, order

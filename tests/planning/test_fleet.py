@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 
 from gpudemand import InputError, simulate_queue
+from gpudemand.planning.fleet_kernels import simulate_fleet
 from gpudemand.planning.queue import fleet_of
-from gpudemand.planning.queue_kernels import NEVER, QueuedJobs, simulate_events, simulate_fleet
+from gpudemand.planning.queue_kernels import NEVER, QueuedJobs, simulate_events
 
 
 def draw(seed, n_types, n_jobs=120, gpus=16):

@@ -120,6 +120,10 @@ def test_shortfall_is_by_type_where_installed_is(log, selected):
     )
     assert f"Order {h100 - 5} H100 GPUs now" in said
     assert dates({**numbers, **gpu_type_numbers(None)}).startswith("Order none")
+    # Where all types together run short too, no sentence says that they suffice.
+    together = dates({**numbers, "order_by": numbers["log_end"], "to_order": 7})
+    assert together.startswith("Order 7 GPUs now")
+    assert "suffice" not in together
 
 
 def test_retired_and_unused_types_are_listed(log, selected):
