@@ -71,9 +71,10 @@ class Panel:
         times = pd.date_range(wide.columns[0], wide.columns[-1], freq=offset)
         stray = wide.columns.difference(times)
         if len(stray):
+            zone = " If they are midnights of UTC: usage['ds'].dt.tz_convert('UTC')." if wide.columns.tz else ""
             raise InputError(
                 f"{len(stray)} timestamps are not multiples of freq={offset.freqstr!r}, the first {stray[0]}; "
-                "use usage_series or resample."
+                f"use usage_series or resample.{zone}"
             )
         wide = wide.reindex(columns=times)
         if not allow_missing:
@@ -213,8 +214,8 @@ def _check_span(times: pd.DatetimeIndex, freq: pd.offsets.BaseOffset, *, inferre
     if (times[-1] - times[0]) / step > _MOST_EMPTY[not inferred] * len(times):
         raise InputError(
             f"usage['ds'] has {len(times)} times from {times[0]} to {times[-1]}, which leaves nearly all bins of "
-            f"freq={freq.freqstr!r} without a row; sum what falls into one bin, with usage['ds'].dt.floor('D') for "
-            "days, or write zeros where nothing was used."
+            f"freq={freq.freqstr!r} without a row; repair times that are far from all others, sum what falls into one "
+            "bin, with usage['ds'].dt.floor('D') for days, or write zeros where nothing was used."
         )
 
 

@@ -179,6 +179,7 @@ class TopologicalSegmenter(ClusterMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "labels_")
         matrix = as_matrix(X)
+        _check_step(self.matrix_.ds, matrix.ds)
         return self._shrunk(matrix, self._posterior(self._model.features(matrix)))[:, self._order]
 
     def transform(self, X: object) -> pd.DataFrame:
@@ -246,6 +247,15 @@ class TopologicalSegmenter(ClusterMixin, TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+def _check_step(fitted: pd.DatetimeIndex | None, given: pd.DatetimeIndex | None) -> None:
+    """Raise an `InputError` for bins that are twice as wide as those that were fitted, or half as wide."""
+    if fitted is None or given is None or min(len(fitted), len(given)) < 2:
+        return
+    was, now = (ds.to_series().diff().median() for ds in (fitted, given))
+    if not 0.5 < now / was < 2:
+        raise InputError(f"usage has bins of {now}, and the segments were fitted to bins of {was}; sum or split them.")
 
 
 def _active(matrix: Matrix) -> BoolArray:

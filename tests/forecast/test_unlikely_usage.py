@@ -243,6 +243,16 @@ def test_times_that_are_not_binned_are_refused(unit):
     assert "dt.floor('D')" in str(error.value)
     with pytest.raises(InputError, match="nearly all bins of freq='s'"):
         SeasonalNaive().fit(USAGE, freq="s")
+    with pytest.raises(InputError, match="from 1970-01-01 .* repair times that are far"):
+        SeasonalNaive().fit(USAGE.assign(ds=USAGE["ds"].mask(USAGE.index == 3, pd.Timestamp("1970-01-01"))))
+
+
+def test_midnights_of_another_zone_are_refused_with_a_cure_that_works():
+    days = pd.date_range("2026-03-01", periods=60, tz="UTC").tz_convert("Europe/Berlin")
+    usage = pd.DataFrame({"unique_id": "a", "ds": days, "y": 1.0})
+    with pytest.raises(InputError, match=r"UTC: (.*)\.$") as error:
+        SeasonalNaive().fit(usage)
+    SeasonalNaive().fit(usage.assign(ds=eval(str(error.value).split("UTC: ")[1].rstrip("."), {"usage": usage})))
 
 
 @every_model

@@ -256,3 +256,12 @@ def test_a_simulated_cluster_of_one_archetype_is_one_segment(kind):
     jobs, _ = gd.make_cluster(80, 120, archetypes=[kind], signal_to_noise=1.0, random_state=3)
     wide = gd.to_wide(gd.usage_series(jobs, by="user", freq="D"))
     assert TopologicalSegmenter(random_state=0).fit(wide).n_segments_ == 1
+
+
+def test_usage_of_another_step_gets_no_segments():
+    days = pd.date_range("2026-03-02", periods=60)
+    wide = pd.DataFrame(np.random.default_rng(0).gamma(1, size=(12, 60)), columns=days)
+    segmenter = TopologicalSegmenter(2, random_state=0).fit(wide)
+    segmenter.predict(wide.iloc[:, :50])
+    with pytest.raises(InputError, match="bins of 0 days 01:00:00, and the segments were fitted to bins of 1 days"):
+        segmenter.predict(wide.set_axis(pd.date_range("2026-03-02", periods=60, freq="h"), axis=1))
