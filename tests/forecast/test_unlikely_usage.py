@@ -243,7 +243,7 @@ def test_times_that_are_not_binned_are_refused(unit):
     assert "dt.floor('D')" in str(error.value)
     with pytest.raises(InputError, match="nearly all bins of freq='s'"):
         SeasonalNaive().fit(USAGE, freq="s")
-    with pytest.raises(InputError, match="from 1970-01-01 .* repair times that are far"):
+    with pytest.raises(InputError, match=r"from 1970-01-01 .* repair times that are far"):
         SeasonalNaive().fit(USAGE.assign(ds=USAGE["ds"].mask(USAGE.index == 3, pd.Timestamp("1970-01-01"))))
 
 
