@@ -277,8 +277,9 @@ class CombinedForecaster(Forecaster):
         mean : bool, default=False
             Add expected values, which add up over series where forecasts near the median do not: the same course, at
             the level that a regression over all series expects from it, from `DecayedMeanRegression` and from what came
-            of both before, and scaled halfway to a forecast of the sum by itself. Sum them, or reconcile them by ``reconcile(..., model="CombinedForecaster-mean")``; for a
-            single series of rare bursts the median is closer to most outcomes.
+            of both before, and scaled halfway to a forecast of the sum by itself. Sum them, or reconcile them by
+            ``reconcile(..., model="CombinedForecaster-mean")``; for a single series of rare bursts the median is closer
+            to most outcomes.
 
         Returns
         -------
