@@ -21,6 +21,8 @@ _UNIT = re.compile(
     r"(?P<time>h|hrs?|hours?|mins?|minutes?|s|secs?|seconds?|days?)"
 )
 _HOURS = {"h": 1.0, "m": 1 / 60, "s": 1 / 3600, "d": 24.0}
+#: Google bills cores, memory and GPUs of a machine apart: "Nvidia Tesla A100 GPU running in Iowa".
+_GOOGLES = r"\bGPU (?:running|attached)"
 _OWNERS = ("user", "owner", "team")
 
 
@@ -90,6 +92,7 @@ def _unit(text: str) -> tuple[float, bool]:
 def _gpus_per_resource(log: LogColumns) -> pd.Series:
     """GPUs of which a charge consumes the time; those without any are excluded where the bill tells others'."""
     counts_gpus = pd.Series(_counts_gpus(log.text("ConsumedUnit")))
+    counts_gpus |= log.text("ChargeDescription").str.contains(_GOOGLES, case=False).fillna(False).astype(bool)
     column = next((name for name in ("x_GPUs", "x_GpuCount", "GPUs") if name in log), None)
     known = map_unique(log.text("SkuPriceDetails"), _gpu_count, "float64")
     if column:

@@ -386,7 +386,7 @@ def open_htcondor(path: Path, limits: Limits = LIMITS) -> TextTable:
         rows = list(_classads(path, limits))
     else:
         rows = _rows(path, limits)
-    return _table(((line, _condor(ad)) for line, ad in rows), path.name, {}, ())
+    return _table(((line, run) for line, ad in rows for run in _condor_runs(ad)), path.name, {}, ())
 
 
 def _classads(path: Path, limits: Limits) -> Iterator[tuple[int, Record]]:
@@ -414,9 +414,22 @@ def _rows(path: Path, limits: Limits) -> list[tuple[int, Record]]:
     return named[1:]
 
 
-def _condor(ad: Record) -> Record:
-    """A job of HTCondor; its last run counts, and one that was removed ended when it was."""
+def _condor_runs(ad: Record) -> Iterator[Record]:
+    """Runs of a job of HTCondor, or one that waits; those that ended in an eviction are one, from the first start on."""
     ad = {name.lower(): value for name, value in ad.items()}
+    last, first = _condor(ad), _epoch(ad.get("jobstartdate"))
+    begin, end = last["start"], last["end"]
+    lost = (_number(ad.get("remotewallclocktime")) or 0.0) - (int(end) - int(begin) if begin and end else 0)
+    if first and lost > 0 and first != begin:
+        over = int(first) + round(lost)
+        over = str(min(over, int(begin)) if begin else over)
+        yield {**last, "start": first, "end": over, "status": "requeued"}
+        last["submit"] = over
+    yield last
+
+
+def _condor(ad: Record) -> Record:
+    """The last run of a job; one that was removed ended when it was."""
     code = str(ad.get("jobstatus", ""))
     status = _CONDOR_STATUS[int(code)] if code.isdecimal() and int(code) < len(_CONDOR_STATUS) else None
     start = _epoch(ad.get("jobcurrentstartdate") or ad.get("jobstartdate"))
@@ -671,11 +684,15 @@ _OUTPUTS = {
         "server_priv/accounting of PBS, or accounting of Grid Engine",
     ),
     "condor_q": (r"-- Schedd|\s*ID +OWNER +SUBMITTED", "condor_history -json"),
+    "flux jobs": (r'\s*\{[\s\S]*"t_(?:submit|run|cleanup)"', "a table with user, submit, start, end and gpus"),
+    "Amazon's cost and usage report": (r".*\bline_?[iI]tem[/_]", "its export as FOCUS (Data Exports)"),
+    "Azure's usage details": (r".*\b[Mm]eter_?(?:Sub)?[cC]ategory\b", "its export as FOCUS (Cost Management)"),
+    "Google's billing export": (r".*\busage_start_time\b", "its view in FOCUS"),
 }
 
 
 def output_of(path: Path) -> str:
-    """Hint at what can be read in place of what a command prints for people; empty for other files."""
+    """Hint at what can be read in place of what a command or a cloud writes; empty for other files."""
     head = _first_bytes(path) if path.is_file() else ""
     hints = (
         f" It looks like the output of {command}; what can be read is {instead}."

@@ -283,29 +283,12 @@ _ARRAY = re.compile(r"(?P<job>\d+)_\[(?P<tasks>\d+(?:-\d+(?::\d+)?)?(?:,\d+(?:-\
 
 
 #: Names of sacct's columns as it prints them, by those that ``--format`` takes.
-_NAMES = {
-    name.lower(): name
-    for name in (
-        *(
-            "JobID",
-            "JobIDRaw",
-            "User",
-            "Account",
-            "Cluster",
-            "Partition",
-            "QOS",
-            "State",
-            "Submit",
-            "Eligible",
-            "Start",
-        ),
-        *("End", "Elapsed", "ElapsedRaw", "Suspended", "Timelimit", "TimelimitRaw", "NNodes", "AllocNodes", "NTasks"),
-        *("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES", "TRESUsageInAve", "TRESUsageInTot", "NodeList", "Reason"),
-        *_FREE_TEXT,
-    )
-}
-
-
+_PRINTED = (
+    "JobID JobIDRaw User Account Cluster Partition QOS State Submit Eligible Start End Elapsed ElapsedRaw Suspended "
+    "Timelimit TimelimitRaw NNodes AllocNodes NTasks AllocTRES ReqTRES AllocGRES ReqGRES TRESUsageInAve TRESUsageInTot "
+    "NodeList Reason"
+)
+_NAMES = {name.lower(): name for name in (*_PRINTED.split(), *_FREE_TEXT)}
 #: Of squeue -O, whose end of a job that runs is when its limit will be reached.
 _NAMES |= {"tres_alloc": "AllocTRES", "time_limit": "Timelimit", "submit_time": "Submit", "start_time": "Start"}
 _NAMES |= {"eligible_time": "Eligible", "end_time": "End", "time": "Elapsed", "nodes": "NNodes"}

@@ -46,18 +46,28 @@ PODS = (
 _NODES = f"""label_join({_own(f"kube_node_status_allocatable{_GPUS}", "node")}, "node", "/", "cluster", "node")"""
 ALLOCATABLE = f'max by (node, resource) (label_replace({_NODES}, "node", "$1", "node", "/(.+)"))'
 _CARDS = "DCGM_FI_DEV_GPU_UTIL"
-#: The utilization of a slice is zero or absent there; the share of time in which its engines were active is known.
-_UTILIZATION = (
-    f'({_CARDS}{{GPU_I_PROFILE=""}} or 100 * DCGM_FI_PROF_GR_ENGINE_ACTIVE{{GPU_I_PROFILE!=""}} '
-    'or label_replace(gpu_gfx_activity, "modelName", "$1", "card_model", "(.+)"))'
-)
+_CARD = "cluster, Hostname, hostname, UUID, gpu, gpu_id, GPU_I_ID"
+
+
+def _shown(of: str) -> str:
+    """Utilization of cards; that of a slice is zero or absent, and the share of time of its engines known."""
+    return (
+        f'({_CARDS}{{GPU_I_PROFILE="",{of}}} or 100 * DCGM_FI_PROF_GR_ENGINE_ACTIVE{{GPU_I_PROFILE!="",{of}}} '
+        f'or label_replace(gpu_gfx_activity{{{of}}}, "modelName", "$1", "card_model", "(.+)"))'
+    )
+
+
+_OF_PODS = _shown('exported_pod!=""')
+_UTILIZATION = f"({_OF_PODS} or ({_shown('')} unless on ({_CARD}) {_OF_PODS}))"
+#: A card that two exporters show, or that is listed for each pod that shares it, counts once.
+_ONCE = f"/ on ({_CARD}) group_left () count by ({_CARD}) ({_UTILIZATION})"
 _TENANT = "exported_namespace, namespace, modelName, GPU_I_PROFILE"
 #: Of the utilization of GPUs with a pod, their number, its sum, and how many are below some per cent are stored.
 IDLE_PERCENT = (5, 20, 50)
 UTILIZATIONS = {
-    "used": f"sum by ({_TENANT}) ({_UTILIZATION}) / 100",
-    "measured": f"count by ({_TENANT}) ({_UTILIZATION})",
-    **{f"under_{percent}": f"count by ({_TENANT}) ({_UTILIZATION} < {percent})" for percent in IDLE_PERCENT},
+    "used": f"sum by ({_TENANT}) ({_UTILIZATION} {_ONCE}) / 100",
+    "measured": f"sum by ({_TENANT}) ({_UTILIZATION} ^ 0 {_ONCE})",
+    **{f"under_{percent}": f"sum by ({_TENANT}) (({_UTILIZATION} < {percent}) ^ 0 {_ONCE})" for percent in IDLE_PERCENT},
 }
 _PRODUCTS = ("label_nvidia_com_gpu_product", "label_cloud_google_com_gke_accelerator", "label_amd_com_gpu_product_name")
 _REPLICAS = ("label_nvidia_com_gpu_replicas", "label_cloud_google_com_gke_max_shared_clients_per_gpu")
@@ -78,9 +88,9 @@ _AS_EXPORTED = (
 )
 #: Cards of pods that request none: those of claims (dynamic resource allocation).
 CLAIMED = (
-    f"count by (cluster, Hostname, {_TENANT}) "
-    f'(({_CARDS}{{exported_pod!=""}} unless on (exported_namespace, exported_pod) {_AS_EXPORTED}) '
-    f'or ({_CARDS}{{exported_pod=""}} and on (namespace, pod) {_CLAIMS}))'
+    f"count by (cluster, Hostname, {_TENANT}) (max by (cluster, Hostname, UUID, {_TENANT}) "
+    f'(({_CARDS}{{exported_pod!=""}} unless on (cluster, exported_namespace, exported_pod) {_AS_EXPORTED}) '
+    f'or ({_CARDS}{{exported_pod=""}} and on (cluster, namespace, pod) {_CLAIMS})))'
 )
 #: Suspended jobs have no pods until Kueue admits them.
 KUEUE = f"sum by (cluster, cluster_queue, resource) (kueue_cluster_queue_resource_pending{_KUEUE_GPUS})"
@@ -160,6 +170,11 @@ def _parts(node: str, resource: str, units: float, replicas: float, cards: float
             f"node {node} has {units:g} GPUs to give, and the DCGM exporter shows {cards:g}: they count as {units:g} "
             "whole ones of which it does not show all. Where they are shared, label the node nvidia.com/gpu.replicas "
             "(GPU feature discovery)."
+        )
+    if "intel" in resource and units > 1:
+        nodes.doubts.add(
+            f"node {node} has {units:g} {resource} to give, which count as {units:g} GPUs: Intel's plugin does not tell "
+            "whether they are parts of the same cards (-shared-dev-num). Where they are, say how many GPUs are installed."
         )
     return 1
 
