@@ -146,6 +146,10 @@ def slice_shares(name: str) -> tuple[Fraction, Fraction] | None:
     return _SHARES.get((int(match["compute"]), int(match["gb"])), (compute, compute))
 
 
+#: Namespaces of pods that hold GPUs for those that take a fraction of one (KAI, Run:ai).
+RESERVATIONS = r"(?:kai-resource|runai)-reservation"
+
+
 def gpu_share(name: str) -> Fraction:
     """Share of a GPU that one device of a type is: 1 for whole GPUs, for slices the larger of compute and memory.
 

@@ -17,7 +17,7 @@ from gpudemand.units import SECONDS_PER_HOUR, format_number_of
 FOCUS_COLUMNS = ("ChargePeriodStart", "ChargePeriodEnd", "ConsumedQuantity", "ConsumedUnit")
 #: FOCUS writes units as ``GPU-Hours`` or, with a factor, ``1000 Hours``.
 _UNIT = re.compile(
-    r"(?:(?P<times>[\d.,]+) )?(?P<gpu>(?:gpus?|accelerators?)[- ])?"
+    r"(?:(?P<times>[\d.,]+) )?(?P<gpu>(?:gpus?|accelerators?)[- _])?"
     r"(?P<time>h|hrs?|hours?|mins?|minutes?|s|secs?|seconds?|days?)"
 )
 _HOURS = {"h": 1.0, "m": 1 / 60, "s": 1 / 3600, "d": 24.0}
@@ -34,7 +34,8 @@ def focus(log: LogColumns) -> pd.DataFrame:
     ``GPU-Hours`` counts GPUs already. Where such properties or units tell the GPUs of any charge, one without has
     none and is excluded; where nothing tells them of any, or a cell of the column is empty, a charge counts as one
     GPU. Corrections are netted with the charges of their resource and period. The user is the tag ``user``, ``owner``
-    or ``team`` (the first present, in any case) and else the sub-account, which is also the group. Charges other than
+    or ``team`` (the first present, in any case), of the allocated resource or else of the resource, and else the
+    sub-account, which is also the group. Charges other than
     usage (taxes, purchases, credits), unused commitments and usage not measured in time are excluded and counted.
     ``effective_cost`` is in the currency of the bill.
     """
@@ -77,6 +78,7 @@ def _counts_gpus(unit: pd.Series) -> BoolArray:
 def _repeated(log: LogColumns) -> BoolArray:
     """Charges of a named resource that are the same as one before."""
     names = (*FOCUS_COLUMNS, "ResourceId", "SkuId", "SkuPriceId", "ChargeClass", "EffectiveCost", "BilledCost", "Tags")
+    names += ("AllocatedResourceId",)
     rows = pd.DataFrame({name: log.text(name) for name in names})
     return rows.duplicated().to_numpy() & log.text("ResourceId").notna().to_numpy()
 
@@ -148,7 +150,8 @@ def _accounts(log: LogColumns) -> tuple[pd.Series, pd.Series]:
             f"the tags of {format_number_of('charge', unread.sum())} cannot be read (such as "
             f"{tags[unread].iloc[0]!r:.60}); they count for their sub-account. Export tags as JSON."
         )
-    return account, map_unique(tags, _owner)
+    # Of a charge that is split, each part has the tags of its own resource beside those of what was split.
+    return account, map_unique(log.text("AllocatedResourceTags"), _owner).fillna(map_unique(tags, _owner))
 
 
 _NOT_READ: dict[str, Any] = {}

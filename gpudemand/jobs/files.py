@@ -424,7 +424,7 @@ def read_table(path: Path, limits: Limits = LIMITS) -> TextTable:
 def check_header(table: TextTable, required: tuple[str, ...]) -> None:
     """Raise if a table lacks a required column; ``"A|B"`` is satisfied by either."""
     missing = [names.replace("|", " or ") for names in required if not set(names.split("|")) & set(table.names)]
-    marks = {",": "commas", ";": "semicolons", "|": "vertical bars", "\t": "tabs"}
+    marks = {",": "commas", ";": "semicolons", "|": "vertical bars", "\t": "tabs", "^": "carets"}
     only = table.names[0] if len(table.names) == 1 else ""
     likely = max(marks, key=only.count)
     hint = (

@@ -268,7 +268,8 @@ _LABELS |= {"username": "user", "partition": "partition"}
 #: Labels that tell replicas of an exporter or of Prometheus apart, but no GPUs.
 _REPLICAS = {"instance", "prometheus", "prometheus_replica", "replica", "endpoint", "service", "job"}
 _NO_GPUS = re.compile(
-    r"UTIL|TEMP|POWER|CLOCK|ENERGY|MEM|_FB_|bytes|percent|ratio|seconds|_(?:cpus?|jobs|nodes)(?:_|$)", re.IGNORECASE
+    r"UTIL|TEMP|POWER|CLOCK|ENERGY|MEM|_FB_|bytes|percent|ratio|seconds|_info$|_(?:cpus?|jobs|nodes)(?:_|$)",
+    re.IGNORECASE,
 )
 _GPU_RESOURCE = re.compile(r"gpu|mig|i915|xe$|gaudi|tpu|ascend|npu|dcu|gcu|mlu|xpu|neuron|accel", re.IGNORECASE)
 _SAMPLES = pa.schema([(name, pa.string()) for name in ("unique_id", "ds", "y")])

@@ -19,7 +19,7 @@ from gpudemand.jobs.columns import LogColumns, canonical_status, map_unique, sta
 from gpudemand.jobs.files import LIMITS, Limits, TextTable, line_blocks, open_binary, read_json, read_table
 from gpudemand.jobs.plausibility import not_counted
 from gpudemand.jobs.times import EPOCH
-from gpudemand.units import format_number_of, gpu_share, parse_slurm_seconds
+from gpudemand.units import RESERVATIONS, format_number_of, gpu_share, parse_slurm_seconds
 
 #: What `open_accounting` and its sisters make of every record.
 FIELDS = (
@@ -415,7 +415,7 @@ def _rows(path: Path, limits: Limits) -> list[tuple[int, Record]]:
 
 
 def _condor_runs(ad: Record) -> Iterator[Record]:
-    """Runs of a job of HTCondor, or one that waits; those that ended in an eviction are one, from the first start on."""
+    """Runs of a job of HTCondor, or one that waits; those that were evicted are one, from the first start on."""
     ad = {name.lower(): value for name, value in ad.items()}
     last, first = _condor(ad), _epoch(ad.get("jobstartdate"))
     begin, end = last["start"], last["end"]
@@ -513,6 +513,10 @@ def _pod(pod: Record) -> Record:
     others = {name: count for name, count in asked.items() if name not in gpus and not _NO_DEVICE.fullmatch(name)}
     if spec.get("resourceClaims"):
         others["resource.k8s.io/claims"] = float(len(spec["resourceClaims"]))
+    if not gpus and (share := _number((meta.get("annotations") or {}).get("gpu-fraction"))):  # KAI, Run:ai
+        gpus = {"nvidia.com/gpu": share}
+    if re.fullmatch(RESERVATIONS, str(meta.get("namespace"))):
+        gpus, others = {}, {}
     slices = [name.partition("mig-")[2] for name in gpus if "mig-" in name]
     gpu_type = slices[0] if len(slices) == len(gpus) == 1 else None
     if others and not gpus:
@@ -549,7 +553,12 @@ def open_opencost(path: Path, limits: Limits = LIMITS) -> TextTable:
     sets = found["data"] if isinstance(found, dict) else found
     sets = sets.get("sets", sets) if isinstance(sets, dict) else sets
     sets = [each.get("allocations", each) for each in (sets if isinstance(sets, list) else [sets]) if each]
-    each = [(name, part) for one in sets for name, part in one.items() if not name.startswith("__")]
+    each = [
+        (name, part)
+        for one in sets
+        for name, part in one.items()
+        if "__" not in (name[:2], name.rpartition("/")[2][:2])
+    ]
     records = (_allocation(name, part) for name, part in each)
     return _table(enumerate(records, start=1), path.name, {}, ())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -9,15 +10,16 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 
-from gpudemand.units import gpu_share
+from gpudemand.units import RESERVATIONS, gpu_share
 
 COLUMNS = ["measure", "namespace", "node", "gpu_type"]
 #: As kube-state-metrics spells them; not nvidia.com/gpumem and gpucores, which count memory and cores.
-_GPUS = (
-    '{resource=~"(nvidia|amd)_com_(gpu|(gpu|mig)_.+|pgpu)|gpu_intel_com_(i915|xe)|habana_ai_gaudi|google_com_tpu|'
+_NAMES = (
+    '"(nvidia|amd)_com_(gpu|(gpu|mig)_.+|pgpu)|gpu_intel_com_(i915|xe)|habana_ai_gaudi|google_com_tpu|'
     "huawei_com_[Aa]scend\\\\w+|(hygon|enflame|metax_tech|mthreads|iluvatar|kunlunxin|cambricon)_com_(d?gpu|dcu|gcu|vgpu|xpu|mlu).*|"
-    'aws_amazon_com_neuron(device)?"}'
+    'aws_amazon_com_neuron(device)?"'
 )
+_GPUS = f"{{resource=~{_NAMES}}}"
 _KUEUE_GPUS = (
     '{resource=~"(nvidia|amd)[.]com/(gpu|mig-.+)|gpu[.]intel[.]com/(i915|xe)|habana[.]ai/gaudi|google[.]com/tpu"}'
 )
@@ -45,6 +47,11 @@ PODS = (
 #: Nodes are named as by `with_nodes`.
 _NODES = f"""label_join({_own(f"kube_node_status_allocatable{_GPUS}", "node")}, "node", "/", "cluster", "node")"""
 ALLOCATABLE = f'max by (node, resource) (label_replace({_NODES}, "node", "$1", "node", "/(.+)"))'
+#: What may be GPUs and does not count, such as those that KubeVirt passes through, by model, and memory of GPUs.
+OTHERS = (
+    'count by (resource) (kube_node_status_allocatable{resource=~".*(gpu|nvidia|vcuda|tpu|npu|gaudi|neuron).*", '
+    f'resource!~"nvidia_com_gpu(mem.*|cores)|gpu_intel_com_.*|.*neuroncore", resource!~{_NAMES}}} > 0)'
+)
 _CARDS = "DCGM_FI_DEV_GPU_UTIL"
 _CARD = "cluster, Hostname, hostname, UUID, gpu, gpu_id, GPU_I_ID"
 
@@ -67,7 +74,9 @@ IDLE_PERCENT = (5, 20, 50)
 UTILIZATIONS = {
     "used": f"sum by ({_TENANT}) ({_UTILIZATION} {_ONCE}) / 100",
     "measured": f"sum by ({_TENANT}) ({_UTILIZATION} ^ 0 {_ONCE})",
-    **{f"under_{percent}": f"sum by ({_TENANT}) (({_UTILIZATION} < {percent}) ^ 0 {_ONCE})" for percent in IDLE_PERCENT},
+    **{
+        f"under_{percent}": f"sum by ({_TENANT}) (({_UTILIZATION} < {percent}) ^ 0 {_ONCE})" for percent in IDLE_PERCENT
+    },
 }
 _PRODUCTS = ("label_nvidia_com_gpu_product", "label_cloud_google_com_gke_accelerator", "label_amd_com_gpu_product_name")
 _REPLICAS = ("label_nvidia_com_gpu_replicas", "label_cloud_google_com_gke_max_shared_clients_per_gpu")
@@ -173,8 +182,8 @@ def _parts(node: str, resource: str, units: float, replicas: float, cards: float
         )
     if "intel" in resource and units > 1:
         nodes.doubts.add(
-            f"node {node} has {units:g} {resource} to give, which count as {units:g} GPUs: Intel's plugin does not tell "
-            "whether they are parts of the same cards (-shared-dev-num). Where they are, say how many GPUs are installed."
+            f"node {node} has {units:g} {resource} to give, which count as GPUs: Intel's plugin does not tell "
+            "whether they are parts of the same cards (-shared-dev-num); if so, say how many GPUs are installed."
         )
     return 1
 
@@ -195,6 +204,9 @@ def rows_of(samples: Samples, nodes: Nodes) -> pd.DataFrame:
     used = [_utilization(samples(query), measure, tenants) for measure, query in UTILIZATIONS.items()]
     parts = [installed, _installed_beside(samples, nodes), pods, claimed, _queued(samples, nodes), *used]
     some = [part for part in parts if len(part)]
+    for name in tenants:
+        if re.fullmatch(RESERVATIONS, name):
+            nodes.doubts.add(f"{name} holds GPUs for pods with a fraction of one, and whose these are is not told.")
     if not some:
         return pd.DataFrame(columns=[*COLUMNS, "ds", "y"])
     rows = pd.concat(some, ignore_index=True).groupby([*COLUMNS, "ds"], as_index=False, sort=True)["y"].sum()

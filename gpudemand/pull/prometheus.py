@@ -457,16 +457,19 @@ def _sample_times(store: Store, since: object, until: object, width: pd.Timedelt
 def _read_nodes(client: PrometheusClient, times: pd.DatetimeIndex, points: int) -> kubernetes.Nodes:
     """Types and shares, of the whole period, so that they do not depend on how it is cut into requests."""
     hours = pd.date_range(times[0], times[-1] + _TYPE_STEP, freq=_TYPE_STEP).as_unit("us")
-    cards, labels, units = (
+    cards, labels, units, others = (
         stacked(client.samples(query, part) for part in chunks(hours, points))
-        for query in (*kubernetes.TYPES.values(), kubernetes.ALLOCATABLE)
+        for query in (*kubernetes.TYPES.values(), kubernetes.ALLOCATABLE, kubernetes.OTHERS)
     )
     if units.empty:
         raise InputError(
             f"{client.place} has no GPUs of nodes from {times[0]} to {times[-1]} (kube_node_status_allocatable of "
             "kube-state-metrics); have it scraped, or check the period and the address."
         )
-    return kubernetes.read_nodes(cards, labels, units)
+    nodes = kubernetes.read_nodes(cards, labels, units)
+    if len(others):
+        nodes.doubts.add(f"{', '.join(sorted(set(others['resource'])))} of nodes did not count: are these GPUs?")
+    return nodes
 
 
 def _put(

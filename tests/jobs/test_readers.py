@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+import gpudemand
+from gpudemand import read_usage, usage_series
 from gpudemand._validation import InputError, RejectedRowsWarning
 from gpudemand.jobs import formats, read_jobs, write_jobs
 from gpudemand.jobs.read import FORMATS
@@ -219,3 +222,38 @@ def test_rows_that_are_all_of_a_wrong_length(write) -> None:
 def test_tables_of_spreadsheets_are_refused_with_what_to_do(write, header: str, cell: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_jobs(write(f"{header}\nada,{cell},{cell},1\n"), tz="UTC")
+
+
+PAGE = Path(gpudemand.__file__).parents[1] / "docs/howto/own_log.md"
+LINE = re.compile(r"\| `([\w-]+)` \| .* \| `(\S+)` \| (\d+) (jobs|series), ([\d.]+) (?:GPU-hours|GPUs) \|")
+#: Format, sample, how many jobs or series it has, and their GPU-hours or GPUs.
+TEXT = PAGE.read_text("utf-8") if PAGE.is_file() else ""
+LINES = [line.groups() for line in map(LINE.fullmatch, TEXT.splitlines()) if line]
+needs_page = pytest.mark.skipif(not PAGE.is_file(), reason="runs from a checkout")
+
+
+@needs_page
+def test_each_line_of_the_table_of_formats_has_a_sample_and_each_format_a_line() -> None:
+    table = TEXT.partition("| format | what it reads |")[2].partition("\n\n")[0].splitlines()[2:]
+    assert len(table) == len(LINES)
+    assert {line[0] for line in LINES} == set(formats()["name"])
+    assert len({line[1] for line in LINES}) == len(LINES)
+
+
+@needs_page
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("name", "sample", "count", "what", "gpus"), LINES, ids=[line[1] for line in LINES])
+def test_a_sample_reads_as_the_table_of_formats_says(fixtures, name, sample, count, what, gpus) -> None:
+    needs = {"tz": "UTC"} if name in ("sacct", "lsf", "prometheus") else {}
+    needs |= {"": {}, "tz": {"tz": "UTC"}, "origin": {"origin": "2026-01-01T00:00Z"}}[
+        formats().set_index("name").loc[name, "needs"]
+    ]
+    if sample == "formats/no-header.psv":
+        needs["columns"] = "jobid,user,account,state,submit,start,end,alloctres"
+    if what == "series":
+        usage = read_usage(fixtures / sample, name, **needs)
+        found, total = usage["unique_id"].nunique(), usage.groupby("unique_id")["y"].max().sum()
+    else:
+        jobs = read_jobs(fixtures / sample, name, **needs)
+        found, total = len(jobs), usage_series(jobs, by=None, value="gpu_hours")["y"].sum()
+    assert (found, round(float(total), 2)) == (int(count), float(gpus))

@@ -10,7 +10,6 @@ import pytest
 
 import gpudemand as gd
 from gpudemand._validation import InputError, RejectedRowsWarning, UnlikelyJobsWarning
-from gpudemand.jobs.read import FORMATS
 
 SAMPLES = Path(__file__).parent / "fixtures" / "schedulers"
 DAY = "2026-03-01 "
@@ -228,11 +227,3 @@ def test_a_dump_of_sacct_without_a_header(write) -> None:
 def test_answers_of_prometheus_are_sent_to_their_reader(fixtures) -> None:
     with pytest.raises(InputError, match="format='prometheus'"):
         gd.read_jobs(fixtures / "prometheus.json")
-
-
-def test_every_format_has_a_line_in_the_documentation() -> None:
-    place = Path(gd.__file__).parents[1] / "docs/howto/own_log.md"
-    if not place.is_file():
-        pytest.skip("runs from a checkout")
-    page = place.read_text()
-    assert [name for name in FORMATS if f"| `{name}` |" not in page] == []

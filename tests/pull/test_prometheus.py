@@ -37,6 +37,7 @@ NAMES = {
     kubernetes.PODS: "pods",
     kubernetes.ALLOCATABLE: "allocatable",
     kubernetes.CARDS: "cards",
+    kubernetes.OTHERS: "others",
     kubernetes.CLAIMED: "claimed",
     kubernetes.KUEUE: "kueue",
     kubernetes.KUEUE_WORKLOADS: "workloads",
