@@ -191,16 +191,16 @@ def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
     if frame.empty:
         raise InputError("usage has no rows; there is nothing to work on.")
     if missing := int(frame["unique_id"].isna().sum()):
-        raise InputError(f"usage['unique_id'] holds {missing} missing names; fill them.")
+        raise InputError(f"the column unique_id of usage holds {missing} missing names; fill them.")
     _check_names(frame["unique_id"])
     if not pd.api.types.is_datetime64_any_dtype(frame["ds"]):
-        raise InputError(f"usage['ds'] must hold datetimes; {_how_to_convert(frame['ds'])}.")
+        raise InputError(f"the column ds of usage must hold datetimes; {_how_to_convert(frame['ds'])}.")
     if missing := int(frame["ds"].isna().sum()):
-        raise InputError(f"usage['ds'] holds {missing} missing times; drop or repair those rows.")
+        raise InputError(f"the column ds of usage holds {missing} missing times; drop or repair those rows.")
     y = as_numbers(frame["y"], "usage['y']")
     if not allow_missing and np.isnan(y).any():
         raise InputError(
-            f"usage['y'] holds {int(np.isnan(y).sum())} missing values; fill them "
+            f"the column y of usage holds {int(np.isnan(y).sum())} missing values; fill them "
             "(a true zero is data) or use an estimator that takes missing values."
         )
     frame = frame.assign(y=y)
@@ -210,7 +210,7 @@ def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
         first = frame.loc[duplicated.idxmax()]
         raise InputError(
             f"usage has {int(duplicated.sum())} duplicate stamps, the first at "
-            f"unique_id={shorten(first['unique_id'])!r}, ds={first['ds']}; sum or drop them."
+            f"{first['ds']} of {shorten(first['unique_id'])!r}; sum or drop them."
         )
     frame.attrs = dict(given.attrs)
     return frame

@@ -154,7 +154,12 @@ def one_line(command: Callable[P, None]) -> Callable[P, None]:
 
 
 #: What messages give in the words of Python and, in brackets, of the shell.
-_BOTH = re.compile(r"\w+(?:=(?:\{[^}]*\}|'[^']*'|\S*))? \((?:in the shell )?(--[^)]+)\)")
+_BOTH = re.compile(
+    r"\w+(?:=(?:\{[^}]*\}|\([^)]*\)|'[^']*'|\S*))? \((?:in the shell )?(?P<in>--[^)]+|(?<=in the shell )[^)]+)\)"
+    r"|(?P<before>--[\w-]+) \(\w+=\w+\)"
+)
+#: Arguments of Python whose options have other names.
+_CALLED = {"n_gpus": "gpus", "batch_size": "batch", "input_shape": "input", "input_dtype": "dtype"}
 
 
 def in_the_shell(text: str, names: Mapping[str, str]) -> str:
@@ -163,8 +168,8 @@ def in_the_shell(text: str, names: Mapping[str, str]) -> str:
     >>> in_the_shell("pass tz=, such as tz='UTC'.", {"tz": "--tz"})
     "pass --tz, such as --tz 'UTC'."
     """
-    text = _BOTH.sub(r"\1", text)
-    for name, option in names.items():
+    text = _BOTH.sub(lambda match: match["in"] or match["before"], text)
+    for name, option in [*names.items(), *((name, names[own]) for name, own in _CALLED.items() if own in names)]:
         bare = rf"(?<![\w-]){name}\b" if "_" in name else rf"^{name}(?= must)"
         text = re.sub(rf"(?<![\w-]){name}=(?=['\"\w{{+-])", f"{option} ", text)
         text = re.sub(rf"(?<![\w-]){name}=|{bare}", option, text)

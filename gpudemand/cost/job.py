@@ -193,7 +193,7 @@ class TrainingJob:
             if getattr(self, name) is not None:
                 check_choice(name, getattr(self, name), names)
         if self.checkpointing not in (None, False, "selective", "full"):
-            raise InputError(f"checkpointing={self.checkpointing!r} is not known; it is False, 'selective' or 'full'.")
+            raise InputError(f"checkpointing={self.checkpointing!r} is not known; it is none, 'selective' or 'full'.")
 
     def _check_transformer(self) -> None:
         if self.mode != "training":
@@ -217,9 +217,7 @@ class TrainingJob:
     def _check_traced(self) -> None:
         for name in _OF_TRANSFORMERS:
             if getattr(self, name) is not None:
-                raise InputError(
-                    f"{name} is for jobs made by TrainingJob.from_config; leave it out for a traced network."
-                )
+                raise InputError(f"{name} is for jobs from a configuration; leave it out for a traced network.")
         keras = self.framework == "keras"
         compiled = keras or hasattr(self.model, "_orig_mod")
         self._set("layout", self.layout or ("channels_last" if keras else "contiguous"))
@@ -228,10 +226,10 @@ class TrainingJob:
         check_choice("optimizer", self.optimizer, OPTIMIZER_STATES)
         self.hardware.peak(check_choice("precision", self.precision, PRECISIONS))
         if self.checkpointing == "selective":
-            raise InputError("a traced network is recomputed as a whole or not; checkpointing is 'full' or False.")
+            raise InputError("selective checkpointing is for jobs from a configuration.")
         self._set("checkpointing", self.checkpointing == "full")
         if self.global_batch is not None:
-            raise InputError("global_batch is for jobs made by TrainingJob.from_config; give batch_size, of one GPU.")
+            raise InputError("global_batch is for jobs from a configuration; give batch_size, of one GPU.")
         self._check_gpus()
         if self.mode == "inference":
             self._check_inference()
@@ -255,7 +253,7 @@ class TrainingJob:
         if layout.model * layout.expert_degree > 1:
             raise InputError(
                 "a traced network can be sharded and accumulated, but not split by tensor, pipeline, context or "
-                "expert; make the job with TrainingJob.from_config."
+                "expert; a job from a configuration can."
             )
 
     def _check_inference(self) -> None:
@@ -560,9 +558,7 @@ def split_batch(
 def _sample_lengths(model: Transformer, shape: Any) -> tuple[int, int | None]:
     """Tokens of a sample, and of its source if an encoder takes it, from ``(seq_len,)`` or ``(source, target)``."""
     if not isinstance(shape, tuple) or len(shape) not in (1, 2):
-        raise InputError(
-            f"the input of a transformer is (seq_len,), or (source, target) with an encoder; got {shape!r}."
-        )
+        raise InputError(f"the input of a transformer is its length, or (source, target); got {shape!r}.")
     seq_len = int(check_number("seq_len", shape[-1], 1, integer=True))
     if not model.source_share:
         if len(shape) == 2:

@@ -191,7 +191,7 @@ def _rates(run: TrainingRun, seconds: float) -> dict[str, float]:
 
 def _run_of(job: TrainingJob) -> TrainingRun:
     if job.run is None:
-        raise InputError("layouts are suggested for jobs from a configuration; make one with TrainingJob.from_config.")
+        raise InputError("layouts are suggested for jobs from a configuration, not for traced networks.")
     return job.run
 
 

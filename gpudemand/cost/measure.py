@@ -118,6 +118,7 @@ MEASURED_COLUMNS = (
     *("device_gib_source", "model_gib", "parameters", "process"),
 )
 COLUMNS = ("key", *PLAN_COLUMNS, *MEASURED_COLUMNS, *ENVIRONMENT_COLUMNS)
+_MAKE = "make one with measure_training_cost (in the shell gpudemand measure)."
 _TEXT = (
     *("key", "framework", "network", "optimizer", "precision", "layout", "execution", "device"),
     *("status", "message", "device_gib_source", "process"),
@@ -338,10 +339,10 @@ def read_rows(path: str | os.PathLike[str]) -> pd.DataFrame:
     """
     file = Path(path)
     if not file.is_file():
-        raise InputError(f"there is no file of rows {file.name!r}; make one with measure_training_cost.")
+        raise InputError(f"there is no file of rows {file.name!r}; {_MAKE}")
     whole = file.read_bytes().rpartition(b"\n")[0]
     if not parse_rows(whole + b"\n", file.name):
-        raise InputError(f"{file.name} has no complete line; make one with measure_training_cost.")
+        raise InputError(f"{file.name} has no complete line; {_MAKE}")
     rows = pd.read_csv(io.BytesIO(whole), dtype=dict.fromkeys(_TEXT, STRING))
     for name in rows.columns.intersection(COLUMNS).difference(_TEXT):
         if not _all_finite(rows[name].dropna()):

@@ -40,7 +40,7 @@ def check_keras(framework: str, layout: str | None, execution: str | None) -> No
     """Raise `InputError` for a layout or an execution that Keras does not have."""
     if framework == "keras" and (layout, execution) != ("channels_last", "compiled"):
         raise InputError(
-            f"keras trains with layout='channels_last' and execution='compiled'; got {layout!r} and {execution!r}."
+            f"keras trains with layout 'channels_last' and execution 'compiled'; got {layout!r} and {execution!r}."
         )
 
 
@@ -98,10 +98,10 @@ class Configuration:
         kind = networks.kind(check_choice("network", self.network, networks.names()))
         tokens = kind == "tokens"
         if tokens != (self.channels == 0) or tokens != (self.vocabulary > 0):
-            expected = "channels=0 and vocabulary>0" if tokens else "channels>0 and vocabulary=0"
+            expected = "no channels and a vocabulary" if tokens else "channels and no vocabulary"
             raise InputError(
                 f"{self.network} takes {kind}, which needs {expected}; "
-                f"got channels={self.channels}, vocabulary={self.vocabulary}."
+                f"got {self.channels} channels, a vocabulary of {self.vocabulary}."
             )
 
     def build(self, networks: Networks) -> Any:

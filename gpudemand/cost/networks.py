@@ -161,8 +161,8 @@ def build(
     shape = check_input_shape(input_shape, name, kind(name))
     if framework != "torch" or (width, depth) != (1, 1):
         raise InputError(
-            f"{name} is built in PyTorch at its published width and depth; got framework={framework!r}, "
-            f"width={width!r}, depth={depth!r}."
+            f"{name} is built in PyTorch at its published width and depth; got {framework!r}, width {width!r}, "
+            f"depth {depth!r}."
         )
     n_classes = int(check_number("n_classes", n_classes, 1, integer=True))
     vocabulary = int(check_number("vocabulary", vocabulary, 1, integer=True))

@@ -208,7 +208,7 @@ class Transformer:
         if not (self.heads or self.mixer or self.ffn or self.expert_ffn):
             raise InputError("a layer needs heads, a mixer or ffn, the width of its feed-forward layer.")
         if self.heads and not self.head_dim and self.hidden % self.heads:
-            raise InputError(f"hidden={self.hidden} does not divide into {self.heads} heads; give head_dim.")
+            raise InputError(f"hidden size {self.hidden} does not divide into {self.heads} heads; give head_dim.")
         object.__setattr__(self, "head_dim", self.head_dim or self.hidden // max(self.heads, 1))
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
         self._check_experts()

@@ -50,7 +50,7 @@ def _with_tower(config: Config, name: str) -> Transformer:
     if kind in ("clip", "siglip"):
         return _one_stack({**(text if isinstance(text, Mapping) else {}), **config})
     if isinstance(config.get("audio_config") or config.get("encoder_config"), Mapping):
-        raise InputError(f"the sound that {name} reads is not known here; trace the module with TrainingJob.")
+        raise InputError(f"the sound that {name} reads is not known here; trace the module.")
     main = _one_stack(_of_text(config, text) if isinstance(text, Mapping) else config)
     if not isinstance(vision, Mapping):
         return main
@@ -72,8 +72,8 @@ def _one_stack(config: Config) -> Transformer:
     family = families().get(kind)
     if family is None:
         raise InputError(
-            f"model_type={shorten(kind)!r} is not a transformer that is known here.{nearest(kind, families())} Give "
-            "its sizes with model_type='llama' if it is alike, or trace the module with TrainingJob."
+            f"the model_type {shorten(kind)!r} is no transformer that is known here.{nearest(kind, families())} Give "
+            "its sizes as of a 'llama' if it is alike, or trace the module."
         )
     sizes = sizes_of(config, family.traits) | {name: summed(config, keys) for name, keys in family.sizes.items()}
     sizes |= plain(config, sizes)
@@ -139,7 +139,7 @@ def published(name: str) -> Transformer:
     hint = f" Did you mean {' or '.join(alike[:6])}?" if alike else nearest(plain, _table().index)
     raise InputError(
         f"{shorten(name)!r} is not among the published models that are known here.{hint} Give the path of its "
-        "config.json, a dict of its sizes (in Python), or the code of a network (in the shell, model.py:build_model)."
+        "config.json, its sizes, or its module (in the shell model.py:build_model)."
     )
 
 
@@ -172,11 +172,11 @@ def timm_architecture(name: str) -> Transformer:
     except ImportError as error:
         raise InputError(f"timm:{name} needs timm: pip install timm, or give the sizes of the model.") from error
     if not timm.is_model(name):
-        raise InputError(f"timm has no network {shorten(name)!r}; timm.list_models() lists them.")
+        raise InputError(f"timm has no network {shorten(name)!r}; huggingface.co/timm lists them.")
     found = _vision_transformer(_without_weights(timm.create_model, name), name)
     if found is None:
         raise InputError(
-            f"timm:{name} is no plain vision transformer; trace it with TrainingJob(timm.create_model({name!r}), ...)."
+            f"timm:{name} is no plain vision transformer; trace its module (in the shell model.py:build_model)."
         )
     return found
 

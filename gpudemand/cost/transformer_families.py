@@ -528,7 +528,7 @@ def vision_tower(config: Config) -> Transformer:
     if make is None:
         raise InputError(
             f"the vision_config of {shorten(kind)!r} is not known here; leave vision_config out to count the decoder "
-            "only, or trace the module with TrainingJob."
+            "only, or trace the module."
         )
     hidden = count_of(config, "embed_dim", "hidden_size", "d_model", usual=1)
     found = {
@@ -632,5 +632,5 @@ def connector_parameters(config: Config, vision: Transformer, text: Transformer)
         return count_of(config["vision_config"], "vision_output_dim", usual=v) * t
     raise InputError(
         f"what joins images and text in {shorten(kind)!r} is not known here; leave vision_config out to count the "
-        "decoder only, or trace the module with TrainingJob."
+        "decoder only, or trace the module."
     )

@@ -294,8 +294,8 @@ def device(name: str | Device) -> Device:
     # Bare numbers ("3090") resemble too many names.
     hint = nearest(name, [alias for alias in aliases(_table()) if not alias.isdigit()])
     raise InputError(
-        f"device {shorten(name)!r} is not in the table.{hint} `gpudemand devices` lists it; add a row to "
-        "data/devices.csv or pass a Device, which save_device keeps under its name."
+        f"device {shorten(name)!r} is not in the table.{hint} `gpudemand devices` lists it; add "
+        "one with save_device (in the shell a row in data/devices.csv)."
     )
 
 

@@ -91,7 +91,7 @@ def _origins(n_times: int, h: int, n_windows: int, step: int) -> list[int]:
         most = max((n_times - h - 2) // step + 1, 0)
         hint = f"use n_windows of at most {most}" if most else f"use a horizon below {max(n_times - 1, 1)}"
         raise InputError(
-            f"{n_windows} windows of h={h} every {step} bins need {h + step * (n_windows - 1) + 2} bins; "
+            f"{n_windows} windows of {h} every {step} bins need {h + step * (n_windows - 1) + 2} bins; "
             f"the history has {n_times}: {hint}, a finer frequency or a longer log."
         )
     return origins

@@ -185,7 +185,7 @@ def infer_freq(times: pd.DatetimeIndex) -> pd.offsets.BaseOffset:
     step = pd.Series(times).diff().mode().iloc[0]
     if step < pd.Timedelta("1s") and times[0].year == 1970:
         raise InputError(
-            f"the times of usage['ds'] are {step / pd.Timedelta('1ns'):,.0f} ns apart, from {times[0]} on: numbers "
+            f"the times of usage are {step / pd.Timedelta('1ns'):,.0f} ns apart, from {times[0]} on: numbers "
             "that were converted without their unit. Give it, as in pd.to_datetime(numbers, unit='s'), or count from "
             "a first day: pd.Timestamp('2026-01-01') + pd.to_timedelta(numbers, unit='D')."
         )
@@ -229,8 +229,8 @@ def _check_values(wide: pd.DataFrame) -> None:
     if beyond.any():
         row, column = np.argwhere(beyond)[0]
         raise InputError(
-            f"usage['y'] is {values[row, column]:g} at unique_id={shorten(str(wide.index[row]))!r}, "
-            f"ds={wide.columns[column]}, beyond what can be computed with; repair it, or write NaN where the value is "
+            f"usage is {values[row, column]:g} for {shorten(str(wide.index[row]))!r} at "
+            f"{wide.columns[column]}, beyond what can be computed with; repair it, or write NaN where the value is "
             "not known."
         )
     empty = np.isnan(values).all(axis=1)

@@ -77,8 +77,10 @@ def _counts_gpus(unit: pd.Series) -> BoolArray:
 
 def _repeated(log: LogColumns) -> BoolArray:
     """Charges of a named resource that are the same as one before."""
-    names = (*FOCUS_COLUMNS, "ResourceId", "SkuId", "SkuPriceId", "ChargeClass", "EffectiveCost", "BilledCost", "Tags")
-    names += ("AllocatedResourceId",)
+    names = (
+        *(*FOCUS_COLUMNS, "ResourceId", "SkuId", "SkuPriceId", "ChargeClass", "EffectiveCost", "BilledCost", "Tags"),
+        "AllocatedResourceId",
+    )
     rows = pd.DataFrame({name: log.text(name) for name in names})
     return rows.duplicated().to_numpy() & log.text("ResourceId").notna().to_numpy()
 

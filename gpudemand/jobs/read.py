@@ -256,7 +256,7 @@ def read_jobs(
      ada 2024-05-01 07:00:00+00:00   2.0     a100
     """
     if format == USAGE_ONLY:
-        raise InputError("format='prometheus' gives the usage of namespaces, not jobs; call read_usage instead.")
+        raise InputError("format='prometheus' is usage, not jobs; call read_usage (in the shell gpudemand report).")
     spec = FORMATS[check_choice("format", format, FORMATS)]
     if kind is not None:
         check_choice("kind", kind, KINDS)
@@ -327,7 +327,8 @@ def _format_of(path: Path) -> str:
     """What a file looks like whose format was not named; the table of this package where that is not known."""
     found = recognise(path)
     if found == USAGE_ONLY:
-        raise InputError(f"{path.name!r} looks like an answer of Prometheus; add format='prometheus' (read_usage).")
+        how = "call read_usage with format='prometheus' (in the shell --format prometheus)"
+        raise InputError(f"{path.name!r} looks like an answer of Prometheus; {how}.")
     return found or "canonical"
 
 
@@ -415,7 +416,7 @@ def write_jobs(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     table = check_jobs(jobs, allow_unknown=True)
     name = os.fspath(path)
     if not name.endswith((".parquet", ".csv", ".csv.gz")):
-        raise InputError(f"path={name!r} must end in .parquet, .csv or .csv.gz.")
+        raise InputError(f"{name!r} must end in .parquet, .csv or .csv.gz.")
     if not name.endswith(".parquet"):
         for column in table.select_dtypes(["object", "string"]):
             # In CSV, a field over several lines cannot be told from a forgotten quotation mark.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -421,8 +422,7 @@ def _condor_runs(ad: Record) -> Iterator[Record]:
     begin, end = last["start"], last["end"]
     lost = (_number(ad.get("remotewallclocktime")) or 0.0) - (int(end) - int(begin) if begin and end else 0)
     if first and lost > 0 and first != begin:
-        over = int(first) + round(lost)
-        over = str(min(over, int(begin)) if begin else over)
+        over = str(min(int(first) + round(lost), int(begin) if begin else sys.maxsize))
         yield {**last, "start": first, "end": over, "status": "requeued"}
         last["submit"] = over
     yield last

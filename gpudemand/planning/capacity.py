@@ -502,5 +502,5 @@ def plan_capacity(
             "waits are planned for a constant number of GPUs installed, or one a pool, not for a Series in time."
         )
     if jobs is None or unit != "gpus":
-        raise InputError("wait= needs jobs=, the log that coming jobs are drawn from, and a forecast in GPUs.")
+        raise InputError("wait= needs a log of jobs, of which coming ones are drawn, and a forecast in GPUs.")
     return plan_waits(forecast, jobs, installed=installed, wait=wait, wait_share=wait_share, **targets)

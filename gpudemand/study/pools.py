@@ -203,7 +203,7 @@ def _items(parameter: str, value: Mapping[str, _T]) -> list[tuple[str, _T]]:
 
 def _check_pair(place: str, pair: object) -> None:
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-        raise InputError(f"{place} must be two numbers, (reserved, on_demand) per GPU-hour; got {shorten(pair)!r}.")
+        raise InputError(f"{place} must be two numbers, reserved and on demand, per GPU-hour; got {shorten(pair)!r}.")
     reserved = check_number(f"{place} (reserved)", pair[0], 0, open_low=True)
     on_demand = check_number(f"{place} (on demand)", pair[1], 0, open_low=True)
     if reserved > on_demand:

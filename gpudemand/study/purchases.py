@@ -716,7 +716,7 @@ def _mix(before: str, after: str, mix: Mapping[str, float] | None) -> tuple[floa
     if before == UNKNOWN:
         raise InputError(
             "the log names no GPU types, so nothing tells how much faster others are; say what its GPUs are with "
-            'type_aliases={"unknown": "A100"}, or state the speed of each option.'
+            'type_aliases (unknown = "A100"), or state the speed of each option.'
         )
     from gpudemand.cost.reference_mix import mix_ratios
 

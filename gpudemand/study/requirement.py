@@ -329,8 +329,7 @@ def purchase_costs(requirement: Requirement, settings: Settings) -> pd.DataFrame
     """
     if settings.prices is None:
         raise InputError(
-            "no prices were given; add --prices RESERVED ON_DEMAND (per GPU-hour) to the command, or "
-            "prices=(reserved, on_demand) to build_report."
+            "no prices were given; add prices=(reserved, on_demand) (--prices RESERVED ON_DEMAND), per GPU-hour."
         )
     if settings.horizon < 2:
         raise InputError("the plan is one bin long, so its hours are unknown; costs need a longer horizon.")

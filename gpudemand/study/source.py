@@ -271,7 +271,7 @@ class SeriesSource:
         table = check_usage(as_pandas(usage, "usage"), allow_missing=True)
         attrs, times = {str(name): value for name, value in table.attrs.items()}, table["ds"]
         if times.dt.tz is None and tz is None:
-            raise InputError("usage['ds'] has no time zone; give it one with tz or .dt.tz_localize.")
+            raise InputError("the times of usage have no time zone; pass tz=.")
         if (value := attrs.get("value", "gpus")) not in ("gpus", "wanted"):
             raise InputError(f"this usage is in {value}, not in mean GPUs; make it with value='gpus' (--value gpus).")
         zone = tz or str(times.dt.tz)

@@ -496,9 +496,7 @@ class Study:
     def purchase_comparison(self) -> PurchaseComparison:
         """The purchases of `options` side by side."""
         if not self._options:
-            raise InputError(
-                "no purchases were stated to compare; give options={...}, or [[options]] in the plan file."
-            )
+            raise InputError("no purchases were stated to compare; give options (in the shell [[options]] in a plan).")
         self.begin("Comparing purchases")
         return PurchaseComparison(self, self._options)
 

@@ -61,7 +61,7 @@ def test_an_unknown_loss_and_one_of_a_traced_network_are_refused():
     torch = pytest.importorskip("torch")
     with pytest.raises(InputError, match="cross_entropy"):
         run_of(cross_entropy="liger")
-    with pytest.raises(InputError, match="cross_entropy is for jobs made by"):
+    with pytest.raises(InputError, match="cross_entropy is for jobs from a configuration"):
         TrainingJob(torch.nn.Linear(2, 2), (2,), cross_entropy="fused")
 
 

@@ -64,7 +64,7 @@ def test_a_module_without_networks_is_refused(tmp_path):
         ({"name": "resnet51"}, "name='resnet51' is not known. Did you mean 'resnet50'?"),
         (
             {"framework": "keras"},
-            "resnet18 is built in PyTorch at its published width and depth; got framework='keras'",
+            "resnet18 is built in PyTorch at its published width and depth; got 'keras'",
         ),
         ({"width": 0.5}, "got framework='torch', width=0.5, depth=1.0"),
         ({"input_shape": (3, 8, 8)}, "resnet18 needs at least 16 x 16 pixels"),

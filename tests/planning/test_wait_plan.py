@@ -184,7 +184,7 @@ def test_what_intervals_exceed_the_noise_of_a_day_is_an_error_of_the_level(share
         ({"wait": "-1h"}, "wait must be longer than 0 s"),
         ({"wait": 3600}, "is not a length of time"),
         ({"wait_share": 1}, "wait_share must be"),
-        ({"jobs": None}, "wait= needs jobs="),
+        ({"jobs": None}, "wait= needs a log of jobs"),
         ({"installed": 0}, "installed must be a number above 0"),
         ({"service_level": 0.2}, "service_level must be"),
     ],
