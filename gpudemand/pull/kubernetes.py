@@ -44,6 +44,7 @@ PODS = (
     "sum by (cluster, namespace, node, resource, phase) "
     f"({_REQUESTS} * on (cluster, namespace, pod, uid) group_left (phase) ({_PHASES}))"
 )
+REQUESTED = f"sum by (namespace) ({_REQUESTS}) > 0"
 #: Nodes are named as by `with_nodes`.
 _NODES = f"""label_join({_own(f"kube_node_status_allocatable{_GPUS}", "node")}, "node", "/", "cluster", "node")"""
 ALLOCATABLE = f'max by (node, resource) (label_replace({_NODES}, "node", "$1", "node", "/(.+)"))'
@@ -198,6 +199,11 @@ def rows_of(samples: Samples, nodes: Nodes) -> pd.DataFrame:
     """GPUs by measure, namespace, node and type, from the answers to queries at some times."""
     installed = counted(with_nodes(samples(ALLOCATABLE)).assign(measure="installed", namespace=""), nodes)
     pods = pods_of(with_nodes(samples(PODS)), nodes)
+    if pods.empty and len(asked := labelled(samples(REQUESTED), "namespace")):
+        nodes.doubts.add(
+            f"pods of {', '.join(sorted(set(asked['namespace'])))} request GPUs, and none is known to run: is "
+            "kube_pod_status_phase scraped, with the same labels (cluster) as kube_pod_container_resource_requests?"
+        )
     # Without an exporter nobody tells what claims hold.
     claimed = _claimed(with_nodes(samples(CLAIMED)), nodes) if nodes.types else pods[:0]
     tenants = {*pods.get("namespace", ()), *claimed.get("namespace", ())}

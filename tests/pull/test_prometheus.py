@@ -38,6 +38,7 @@ NAMES = {
     kubernetes.ALLOCATABLE: "allocatable",
     kubernetes.CARDS: "cards",
     kubernetes.OTHERS: "others",
+    kubernetes.REQUESTED: "requested",
     kubernetes.CLAIMED: "claimed",
     kubernetes.KUEUE: "kueue",
     kubernetes.KUEUE_WORKLOADS: "workloads",

@@ -160,6 +160,21 @@ def one_unhealthy(series: Series) -> None:
         series.card(number, 50, "v" if number < 2 else "")
 
 
+def cluster_on_one_metric(series: Series) -> None:
+    series.node(8)
+    who = {"namespace": "vision", "pod": "v", "uid": "u"}
+    about = {"cluster": "a", "container": "m", "node": "g1", "resource": "nvidia_com_gpu"}
+    series.add("kube_pod_container_resource_requests", 4, **who, **about)
+    series.add("kube_pod_status_phase", 1, phase="Running", **who)
+
+
+def labels_come_and_go(series: Series) -> None:
+    series.node(4)
+    series.pod("v", 4)
+    for number in range(4):
+        series.card(number, 80, "v" if number % 2 else "")
+
+
 #: Case, right GPUs by measure, and what is said where the series cannot tell them.
 CASES: list[tuple[Any, dict[str, float], str]] = [
     (two_exporters, {"held": 4, "measured": 4, "used": 3.2, "installed": 4}, ""),
@@ -176,6 +191,8 @@ CASES: list[tuple[Any, dict[str, float], str]] = [
     (memory_only, {"held": 2, "installed": 4}, "aliyun_com_gpu_mem of nodes did not count"),
     (reserved, {"held": 1, "measured": 1, "used": 0.6, "installed": 1}, "whose these are is not told"),
     (custom_slices, {"held": 4 / 7, "installed": 6 + 15 / 14 + 1}, ""),
+    (cluster_on_one_metric, {"installed": 8}, "none is known to run"),
+    (labels_come_and_go, {"held": 4, "measured": 2, "used": 1.6, "installed": 4}, ""),
     (one_unhealthy, {"held": 2, "measured": 2, "used": 1, "installed": 2}, ""),
 ]
 
