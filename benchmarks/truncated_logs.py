@@ -107,12 +107,15 @@ def scored(rows: list[Row]) -> pd.DataFrame:
 
 
 def left_out(rows: list[Row]) -> pd.DataFrame:
-    """Limits chosen without each log, scored on that log: those that find most with at most 1 % false ones."""
+    """Limits chosen without each log, scored on that log: those that find most with at most 2 % false ones.
+
+    Without Philly these are the limits of `gpudemand.jobs.plausibility` (at most 1 %: 6, 0.6 and 1.2); on Philly they
+    find 4 of 6 (3), and take none of 19 whole ones for such.
+    """
     chosen = {}
     for name in dict.fromkeys(log for _, log, _ in rows):
         others = scored([row for row in rows if row[1] != name])
-        few = others[others["false"] <= 0.01 * others["whole"]]
-        # Of equals, the middle one.
+        few = others[others["false"] <= 0.02 * others["whole"]]
         best = few.index[few["found"] == few["found"].max()]
         chosen[name] = scored([row for row in rows if row[1] == name]).loc[best[len(best) // 2]]
     return pd.DataFrame(chosen).T

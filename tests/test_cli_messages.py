@@ -36,6 +36,7 @@ OF_CODE = (
     "a plan is read from a file",
     "options must be a mapping",
     "calibrate with traced networks",
+    "memory_limit_gib needs Linux",
     "X is not of the form file.py:name",
 )
 #: Names in files that are read, in metrics, and of an environment.

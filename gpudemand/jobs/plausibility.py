@@ -23,7 +23,7 @@ _DAY_S = 86_400.0
 #: Fewer jobs tell nothing of the others, nor how large they are.
 _MIN_JOBS = 20
 #: How many jobs must be missing, and how much of how what ran fades before the end they explain: more nearly all than
-#: nothing, and not less than demand did itself. `python -m benchmarks.truncated_logs` shows what these and others find.
+#: nothing, and not less than demand did itself. Chosen without Philly: `python -m benchmarks.truncated_logs`.
 EVIDENCE, FADE = 5.0, (0.5, 1.25)
 #: Less does not change a day's mean.
 _MISSING_S = 0.5 * _DAY_S

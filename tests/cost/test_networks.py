@@ -66,7 +66,7 @@ def test_a_module_without_networks_is_refused(tmp_path):
             {"framework": "keras"},
             "resnet18 is built in PyTorch at its published width and depth; got 'keras'",
         ),
-        ({"width": 0.5}, "got framework='torch', width=0.5, depth=1.0"),
+        ({"width": 0.5}, "got 'torch', width 0.5, depth 1.0"),
         ({"input_shape": (3, 8, 8)}, "resnet18 needs at least 16 x 16 pixels"),
         ({"name": "bert", "input_shape": (3, 32, 32)}, r"bert takes tokens: input_shape must be \(length,\)"),
         ({"n_classes": 0}, "n_classes must be a whole number of at least 1; got 0"),

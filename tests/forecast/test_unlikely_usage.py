@@ -169,7 +169,7 @@ def test_a_value_beyond_all_others_is_named_and_one_beyond_computing_refused():
         CombinedForecaster().fit(USAGE.assign(y=wrong))
     assert len(warned) == 1
     CombinedForecaster().fit(USAGE.assign(y=wrong.mask(wrong == 1e12)))
-    with pytest.raises(InputError, match=r"is 1e\+300 at unique_id='a', ds=2026-01-21 00:00:00"):
+    with pytest.raises(InputError, match=r"is 1e\+300 for 'a' at 2026-01-21 00:00:00"):
         CombinedForecaster().fit(USAGE.assign(y=wrong.mask(wrong == 1e12, 1e300)))
 
 

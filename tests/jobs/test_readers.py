@@ -225,7 +225,7 @@ def test_tables_of_spreadsheets_are_refused_with_what_to_do(write, header: str, 
 
 
 PAGE = Path(gpudemand.__file__).parents[1] / "docs/howto/own_log.md"
-LINE = re.compile(r"\| `([\w-]+)` \| .* \| `(\S+)` \| (\d+) (jobs|series), ([\d.]+) (?:GPU-hours|GPUs) \|")
+LINE = re.compile(r"\| `([\w-]+)` \| .* \| `(\S+)` \| `(\d+) (jobs|series), ([\d.]+) (?:GPU-hours|GPUs)` \|")
 #: Format, sample, how many jobs or series it has, and their GPU-hours or GPUs.
 TEXT = PAGE.read_text("utf-8") if PAGE.is_file() else ""
 LINES = [line.groups() for line in map(LINE.fullmatch, TEXT.splitlines()) if line]

@@ -223,7 +223,7 @@ def test_one_user_three_days_no_gpu_type_one_group(tmp_path):
     assert "at least 8 users with usage; the log has 1" in skipped
     assert "so the total has no parts to forecast" in skipped
     assert "No prices were given" in skipped
-    assert "add --prices RESERVED ON_DEMAND" in skipped
+    assert "--prices RESERVED ON_DEMAND" in skipped
     assert "fewer than two GPU types" in skipped
     assert "no departure can be planned" in html
     assert "20% growth" in html
