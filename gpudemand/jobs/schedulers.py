@@ -476,7 +476,7 @@ def open_pods(path: Path, limits: Limits = LIMITS) -> TextTable:
     lost = [pod for _, pod in records if pod["status"] in _OVER and pod["start"] and pod["end"] is None]
     for pod in lost:
         pod["end"] = pod["start"]
-    said = f"{format_number_of('pod', len(lost))} ended at a time that is not told, and count as held for none."
+    said = f"{format_number_of('pod', len(lost))} ended at a time that is not told; what such pods held does not count."
     return _table(records, path.name, {}, [said] * bool(lost))
 
 
