@@ -223,12 +223,14 @@ def _check_names(names: pd.Series) -> None:
     try:
         distinct = pd.Series(names.unique(), dtype=object)
     except TypeError:
-        raise InputError("usage['unique_id'] holds values that are no names, such as lists; write text.") from None
+        raise InputError(
+            "the column unique_id of usage holds values that are no names, such as lists; write text."
+        ) from None
     alike = distinct[distinct.map(str).duplicated(keep=False)]
     if len(alike):
         raise InputError(
-            f"usage['unique_id'] holds {shorten(alike.iloc[0])!r} and the same name as another type; make all text, "
-            "usage['unique_id'].astype(str), and sum the rows of one time."
+            f"the column unique_id of usage holds {shorten(alike.iloc[0])!r} and the same name as another type; all "
+            "must be text; sum the rows of one time."
         )
 
 
