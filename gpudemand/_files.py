@@ -233,7 +233,7 @@ def _copy_access(old: Path, new: Path) -> None:
                 os.chown(new, owner, about.st_gid)
                 break
     shutil.copymode(old, new)
-    if hasattr(os, "listxattr"):
+    if sys.platform == "linux":
         with suppress(OSError):
             for name in os.listxattr(old):
                 if name.startswith("system.posix_acl"):

@@ -108,6 +108,44 @@ def aligned(table: pd.DataFrame) -> str:
     return "\n".join("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))
 
 
+class ShownTable(pd.DataFrame):
+    """A table that a notebook shows as `html_table` does; what is made of it is a table like any other."""
+
+    @property
+    def _constructor(self) -> type[pd.DataFrame]:
+        return pd.DataFrame
+
+    def _repr_html_(self) -> str:
+        return html_table(self)
+
+
+def html_table(table: pd.DataFrame) -> str:
+    """HTML of a table to read: numbers rounded, dates as dates, without columns that are empty.
+
+    Examples
+    --------
+    >>> times = pd.to_datetime(["2026-03-01", None], utc=True)
+    >>> shown = html_table(pd.DataFrame({"order_by": times, "gpus": [736.0, 1234.5678], "price": [np.nan, np.nan]}))
+    >>> "2026-03-01<" in shown, "1,234.57" in shown, "price" in shown
+    (True, True, False)
+    """
+    shown = table.dropna(axis=1, how="all") if len(table) else table
+    index = not (isinstance(table.index, pd.RangeIndex) and table.index.name is None)
+    return shown.apply(_as_text).to_html(index=index, border=0, justify="left", max_rows=60)
+
+
+def _as_text(column: pd.Series) -> pd.Series:
+    if pd.api.types.is_datetime64_any_dtype(column.dtype):
+        known = column.dropna()
+        whole = (known == known.dt.normalize()).all()
+        return column.dt.strftime("%Y-%m-%d" if whole else "%Y-%m-%d %H:%M").astype(object).where(column.notna(), "")
+    if pd.api.types.is_float_dtype(column.dtype):
+        whole = (column.dropna() % 1 == 0).all()
+        decimals = 0 if whole else 2 if column.abs().max() >= 1 else 3
+        return column.map(lambda value: "" if pd.isna(value) else f"{value:,.{decimals}f}").astype(object)
+    return column
+
+
 def titled_html(title: str, table: pd.DataFrame, totals: str = "") -> str:
     """HTML of a table for a notebook, with text above and below it."""
     below = f"<pre>{escape(totals)}</pre>" if totals else ""

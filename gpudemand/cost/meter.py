@@ -9,6 +9,7 @@ import json
 import math
 import os
 import platform
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -178,9 +179,11 @@ def cpu_model() -> str:
 
 def machine_memory_gib() -> float:
     """Memory of the machine; NaN where the system does not report it."""
+    if sys.platform == "win32":
+        return float("nan")
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
-    except (AttributeError, OSError, ValueError):
+    except (OSError, ValueError):
         return float("nan")
 
 

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar, cast, overload
 
 import pandas as pd
 
+from gpudemand._tables import ShownTable, html_table
 from gpudemand._validation import InputError, Skipped, as_pandas
 from gpudemand.forecast.forecaster import adapt
 from gpudemand.planning.programmes import PlannedWork, Programme, check_planned
@@ -74,7 +75,12 @@ class result(cached_property[T]):  # noqa: N801
     @overload
     def __get__(self, study: object, owner: type[Any] | None = None) -> T: ...
     def __get__(self, study: object | None, owner: type[Any] | None = None) -> Self | T:
-        return self if study is None else deepcopy(super().__get__(study, owner))
+        if study is None:
+            return self
+        found = deepcopy(super().__get__(study, owner))
+        if type(found) is pd.DataFrame:
+            found.__class__ = ShownTable
+        return found
 
     def __set__(self, study: object, value: T) -> None:  # without it, the stage itself would hide this
         raise AttributeError(f"{self.attrname} of a study cannot be set; make another study.")
@@ -588,7 +594,7 @@ class Study:
 
     def _repr_html_(self) -> str:
         answer, when = map(html.escape, self._sentences())
-        return f"<p><b>{answer}</b> {when}</p>{self.plan.to_html(index=False)}"
+        return f"<p><b>{answer}</b> {when}</p>{html_table(self.plan)}"
 
     def _sentences(self) -> tuple[str, str]:
         from gpudemand.report.text import dates, requirement
