@@ -108,15 +108,10 @@ def aligned(table: pd.DataFrame) -> str:
     return "\n".join("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))
 
 
-class ShownTable(pd.DataFrame):
-    """A table that a notebook shows as `html_table` does; what is made of it is a table like any other."""
-
-    @property
-    def _constructor(self) -> type[pd.DataFrame]:
-        return pd.DataFrame
-
-    def _repr_html_(self) -> str:
-        return html_table(self)
+def shown_as_html(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table, which a notebook shows as `html_table` does; what is made of it is shown as pandas does."""
+    object.__setattr__(table, "_repr_html_", lambda: html_table(table))
+    return table
 
 
 def html_table(table: pd.DataFrame) -> str:

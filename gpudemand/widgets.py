@@ -29,11 +29,13 @@ def end_without(*modules: str) -> None:
     from IPython import get_ipython
     from IPython.display import Markdown, display
 
-    extras = ",".join("tensorflow" if name == "keras" else name for name in missing)
+    extras = {"keras": "tensorflow", "gph": "tda"}
+    names = " and ".join({"gph": "giotto-ph"}.get(name, name) for name in missing)
+    install = f"gpudemand[{','.join(extras.get(name, name) for name in missing)}]"
     display(
         Markdown(
-            f"**This notebook needs {' and '.join(missing)}, which this environment lacks; the cells below are skipped.** "
-            f"`pip install 'gpudemand[{extras}]'` installs what it needs, where there are wheels for this Python."
+            f"**The cells below need {names}, which this environment lacks, and are skipped.** "
+            f"`pip install '{install}'` installs it, where there are wheels for this Python."
         )
     )
     get_ipython().input_transformers_cleanup.append(lambda lines: [])

@@ -100,3 +100,17 @@ def test_times_in_csv_are_as_pandas_writes_them(tmp_path):
     table = pd.DataFrame(columns)
     write_table(table, tmp_path / "t.csv")
     assert (tmp_path / "t.csv").read_text() == table.to_csv(index=False)
+
+
+def test_a_notebook_shows_a_table_of_a_study_to_read():
+    formatters = pytest.importorskip("IPython.core.formatters")
+    from gpudemand._tables import shown_as_html
+
+    dates = pd.to_datetime(["2026-08-01", "2026-09-01"], utc=True)
+    table = pd.DataFrame({"in_service": dates, "risk": [0.123456, 1 / 3], "cost": [float("nan")] * 2})
+    page = formatters.HTMLFormatter()(shown_as_html(table))
+    assert "2026-08-01<" in page
+    assert ">0.123<" in page
+    assert "cost" not in page
+    assert type(table) is pd.DataFrame
+    assert "cost" in formatters.HTMLFormatter()(table.copy())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
 
 from gpudemand._array import FloatArray
 from gpudemand._validation import check_choice, check_columns, check_number
@@ -219,6 +220,20 @@ def _shares(parts: pd.DataFrame) -> pd.DataFrame:
     return parts.div(np.where(total > 0, total, 1.0))
 
 
+class OneThreadBoosting(HistGradientBoostingRegressor):
+    """Gradient boosting on one thread: on some thousand rows, threads wait for one another most of the time."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit as `HistGradientBoostingRegressor` does."""
+        with threadpool_limits(1, "openmp"):
+            return super().fit(X, y, sample_weight)
+
+    def predict(self, X: Any) -> FloatArray:
+        """Predict as `HistGradientBoostingRegressor` does."""
+        with threadpool_limits(1, "openmp"):
+            return np.asarray(super().predict(X))
+
+
 def make_learner(name: str, features: pd.DataFrame, random_state: int) -> Any:
     """Pipeline from `correction_features` to a log correction."""
     text = list(features.select_dtypes(exclude="number").columns)
@@ -226,7 +241,7 @@ def make_learner(name: str, features: pd.DataFrame, random_state: int) -> Any:
     trees: dict[str, Any] = {
         "extra_trees": ExtraTreesRegressor(300, min_samples_leaf=2, max_features=0.4, random_state=random_state),
         "random_forest": RandomForestRegressor(200, min_samples_leaf=2, max_features=0.4, random_state=random_state),
-        "gradient_boosting": HistGradientBoostingRegressor(
+        "gradient_boosting": OneThreadBoosting(
             max_iter=300, learning_rate=0.05, max_leaf_nodes=15, l2_regularization=1.0, random_state=random_state
         ),
     }

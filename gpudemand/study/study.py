@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar, cast, overload
 
 import pandas as pd
 
-from gpudemand._tables import ShownTable, html_table
+from gpudemand._tables import html_table, shown_as_html
 from gpudemand._validation import InputError, Skipped, as_pandas
 from gpudemand.forecast.forecaster import adapt
 from gpudemand.planning.programmes import PlannedWork, Programme, check_planned
@@ -78,9 +78,7 @@ class result(cached_property[T]):  # noqa: N801
         if study is None:
             return self
         found = deepcopy(super().__get__(study, owner))
-        if type(found) is pd.DataFrame:
-            found.__class__ = ShownTable
-        return found
+        return shown_as_html(found) if isinstance(found, pd.DataFrame) else found
 
     def __set__(self, study: object, value: T) -> None:  # without it, the stage itself would hide this
         raise AttributeError(f"{self.attrname} of a study cannot be set; make another study.")
