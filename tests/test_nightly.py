@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import shlex
 import shutil
@@ -105,3 +106,17 @@ def test_help_of_every_command_has_an_example_that_is_understood():
         (example,) = re.findall(r"^Example: (?:\w+=\S+ )*gpudemand (.*)$", command.help, flags=re.MULTILINE)
         assert example.split()[0] == command.name or example.split()[:2] == ["pull", command.name]
         assert parsed(shlex.split(example)) is not None
+
+
+def test_the_dashboard_of_grafana_asks_for_metrics_that_exist():
+    from gpudemand.report.metrics import _HELP
+
+    path = Path(__file__).resolve().parent.parent / "docs/grafana.json"
+    if not path.is_file():
+        pytest.skip("runs from a checkout")
+    board = json.loads(path.read_text())
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    asked += [each["query"]["query"] for each in board["templating"]["list"] if each["type"] == "query"]
+    names = [set(re.findall(r"gpudemand_(\w+)", text)) for text in asked]
+    assert all(names)
+    assert set().union(*names) <= _HELP.keys()
