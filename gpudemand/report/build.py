@@ -206,7 +206,8 @@ def _optional_tables(study: Study) -> dict[str, pd.DataFrame]:
     stages: dict[str, Callable[[], dict[str, pd.DataFrame]]] = {
         "waits": lambda: {"waits": study.waits},
         "wait_plan": lambda: {"wait_plan": study.wait_plan},
-        "targets": lambda: {"targets": study.targets},
+        "targets": lambda: {"targets": study.targets, "target_grid": study.target_grid},
+        "demand_by_period": lambda: {"demand_by_period": study.demand_by_period},
         "orders": lambda: {"orders": study.orders},
         "idle": lambda: {f"idle_{by}": table for by, table in study.idle_tables.items()},
         "drivers": lambda: {"drivers": study.drivers},

@@ -15,6 +15,7 @@ from gpudemand._files import open_to_read
 from gpudemand._validation import InputError
 from gpudemand.planning.capacity import SHARES
 from gpudemand.report import text
+from gpudemand.report.explore import as_json, explore, scripts
 from gpudemand.report.figures import Drawing
 from gpudemand.report.history import EarlierReport, changed_settings
 from gpudemand.report.tables import (
@@ -242,9 +243,13 @@ def render(
     """
     from markupsafe import Markup  # of jinja2: figures are escaped already
 
-    settings = study.settings
+    settings, panels = study.settings, explore(study, tables)
+    rules = [(_HERE / name).read_text(encoding="utf-8") for name in ("uplot.min.css", "page.css")]
     return _load_template().render(
-        css=(_HERE / "page.css").read_text(encoding="utf-8") + style,
+        css="\n".join(rules) + style,
+        panels=panels,
+        panels_json=Markup(as_json(panels)),
+        scripts=scripts(),
         n=study.headline,
         log=tables["log"].iloc[0],
         sentences=text,

@@ -121,7 +121,12 @@ def _signed_count(value: float) -> str:
     return f"{value:+,.0f}" if round(value) else "0"
 
 
-def _signed_small_count(value: float) -> str:
+def signed_count(value: float) -> str:
+    """Format a change of a count.
+
+    >>> signed_count(123.4), signed_count(-1.26), signed_count(0.01)
+    ('+123', '-1.3', '0')
+    """
     return _signed_count(value) if abs(value) >= 100 or not round(value, 1) else f"{value:+.1f}"
 
 
@@ -194,7 +199,7 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "mean_wait_h": ("mean wait", _hours),
     "order": ("GPUs ordered", format_count),
     "risk": ("risk", format_risk),
-    "step": ("", _long_text),
+    "step": ("step", _long_text),
     "peak_utilization": ("largest need over installed", _percent),
     "wait": ("start within", truncate),
     "required_80": ("80% of the jobs", format_count),
@@ -212,7 +217,7 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "mean_actual": ("GPUs, actual", _small_count),
     "wape_since": ("WAPE", _percent),
     "gpus_peak": ("peak held", format_count),
-    "naive": ("", _naive),
+    "naive": ("kind", _naive),
     "wape_selection": ("WAPE, selection", _percent),
     "wape": ("WAPE, evaluation", _percent),
     "rmsse": ("RMSSE", _two_decimals),
@@ -243,7 +248,7 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "count": ("names", format_count),
     "before": ("GPUs before", _small_count),
     "after": ("GPUs after", _small_count),
-    "change_gpus": ("change", _signed_small_count),
+    "change_gpus": ("change", signed_count),
     "most": ("largest change", truncate),
     "gpus": ("GPUs", format_count),
     "share_in_time": ("in time", _percent),
@@ -265,6 +270,43 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
 _LEFT = (truncate, _long_text, _naive, _level)
 
 
+#: What a table shows, for those who do not see where it stands.
+_CAPTIONS = {
+    "rejected": "Rejected rows by reason",
+    "gaps": "Periods in which nothing was recorded",
+    "usage_shares": "GPU-hours by name, the largest first",
+    "concentration": "Share of the largest in the GPU-hours",
+    "gpu_types": "Usage by GPU type",
+    "slices": "Usage by parts of GPUs",
+    "waits": "Waits by GPUs of the job",
+    "segments": "Segments of users",
+    "models": "Errors of each forecasting method",
+    "events": "Events and their effects",
+    "parts": "Forecast by part",
+    "run_time_ratios": "Observed over predicted run times",
+    "programmes": "Programmes",
+    "order_range": "What the GPUs needed depend on",
+    "requirement_steps": "How the requirement comes about",
+    "periods": "Requirement by period",
+    "plan_summary": "Capacity plans, for the mean and for the target",
+    "targets": "GPUs required for other targets for waits",
+    "wait_plan": "Waits by number of GPUs",
+    "risk": "GPUs required by probability",
+    "cluster_plans": "Plans by cluster",
+    "gpu_type_plans": "Plans by GPU type",
+    "purchases": "Purchases compared",
+    "break_even": "Where another purchase costs less",
+    "purchase_mix": "Costs of reserved and on-demand GPUs",
+    "orders": "What no order, one now and one later lead to",
+    "order_backtest": "Plans at earlier times against what was needed",
+    "drivers": "Change of demand by what drives it",
+    "since_requirement": "Requirement then and now",
+    "since_scores": "Errors of the earlier forecast",
+    "since_drivers": "Change of demand since the earlier report",
+    "scenarios": "GPUs required by scenario",
+}
+
+
 @dataclass(frozen=True)
 class FormattedTable:
     """Table as text.
@@ -278,6 +320,11 @@ class FormattedTable:
     left: list[bool]
     rows: list[list[str]]
     n_hidden: int
+
+    @property
+    def caption(self) -> str:
+        """What the table shows."""
+        return _CAPTIONS.get(self.name) or self.name.replace("idle_", "GPU-hours at little utilization by ")
 
     @property
     def narrow(self) -> bool:

@@ -17,6 +17,7 @@ from gpudemand.report.tables import (
     format_risk,
     format_share,
     format_time,
+    signed_count,
     truncate,
 )
 from gpudemand.study.scenarios import Scenarios
@@ -115,6 +116,46 @@ def target(numbers: dict[str, Any]) -> str:
     """
     wait = format_seconds(parse_duration(numbers["wait"]).total_seconds())
     return f"{format_level(numbers['wait_share'])} of the jobs start within {wait}"
+
+
+def noun(by: str) -> str:
+    """What a key of the log names, such as ``"GPU type"``."""
+    return {"gpu_type": "GPU type", "qos": "QOS"}.get(by, by)
+
+
+def whose_demand(period: pd.DataFrame, name: str, demand: str) -> str:
+    """Who has most of the demand of a period, and whose changed most.
+
+    `period`: rows of one period and key, as `gpudemand.study.usage_tables.demand_by_period` returns them. `name`: noun
+    of the key. `demand`: as of `gpudemand.study.source.JobSource`.
+
+    >>> rows = pd.DataFrame({"name": ["ada", "bo"], "period": "May 2026", "gpus": [6.0, 2.0], "share": [0.75, 0.25]})
+    >>> print(whose_demand(rows.assign(change_gpus=[-1.0, 2.0]), "user", "wanted"))
+    May 2026: 8.0 GPUs wanted on average, +1.0 against the period before. Most by user ada (75%); the largest change is
+    that of user bo (+2.0).
+    """
+    if period.empty or not period["gpus"].any():
+        return "No GPU was wanted in this period."
+    first, total = period.iloc[0], period["gpus"].sum()
+    when = first["period"][0].upper() + first["period"][1:]
+    said = f"{when}: {format_count(total, 0 if total >= 100 else 1)} GPUs {demand.replace('gpus', 'held')} on average"
+    most = f"Most by {name} {truncate(first['name'])} ({format_share(first['share'])})"
+    if period["change_gpus"].isna().all():
+        return f"{said}. {most}."
+    changing = period.loc[period["change_gpus"].abs().idxmax()]
+    return (
+        f"{said}, {signed_count(period['change_gpus'].sum())} against the period before. {most}; the largest change is "
+        f"that of {name} {truncate(changing['name'])} ({signed_count(changing['change_gpus'])})."
+    )
+
+
+def missed(numbers: dict[str, Any]) -> str:
+    """What too few GPUs lead to.
+
+    >>> missed({"basis": "wait", "wait": "1h", "wait_share": 0.9})
+    'fewer than 90% of the jobs start within 1 h'
+    """
+    return f"fewer than {target(numbers)}" if numbers["basis"] == "wait" else "more is wanted at once than is there"
 
 
 def dates(numbers: dict[str, Any]) -> str:

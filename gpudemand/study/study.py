@@ -44,6 +44,7 @@ from gpudemand.study.usage_tables import (
     UsageTables,
     compute_usage_tables,
     default_horizon,
+    demand_by_period,
     explain_change,
     hourly_demand,
     idle_hours,
@@ -60,6 +61,7 @@ from gpudemand.study.waits import (
     range_by_source,
     requirement_by_period,
     requirement_steps,
+    target_grid,
 )
 
 #: Name of the columns of `Study.forecast`.
@@ -471,8 +473,18 @@ class Study:
 
     @result
     def targets(self) -> pd.DataFrame:
-        """GPUs required for other targets for waits; see `other_targets`."""
-        return other_targets(self.need, self.settings)
+        """GPUs required for other targets for waits, at the service level; see `other_targets`."""
+        return other_targets(self.target_grid, self.settings.service_level)
+
+    @result
+    def target_grid(self) -> pd.DataFrame:
+        """GPUs required for other targets for waits and other probabilities, a row each combination."""
+        return target_grid(self.need, self.settings)
+
+    @result
+    def demand_by_period(self) -> pd.DataFrame:
+        """Mean GPUs of each user, group and GPU type in the last days and each month, the largest first."""
+        return demand_by_period(self.source)
 
     @result
     def orders(self) -> pd.DataFrame:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from gpudemand._array import STRING
+from gpudemand._array import STRING, BoolArray
 from gpudemand._validation import InputError, Skipped
 from gpudemand.forecast import longest_horizon
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import Source
-from gpudemand.units import parse_duration, usage_by_slice
+from gpudemand.units import format_number_of, parse_duration, usage_by_slice
 from gpudemand.usage.bins import bin_edges, parse_freq
 from gpudemand.usage.series import to_wide
 
@@ -328,3 +328,60 @@ def _row(driver: str, part: pd.DataFrame) -> dict[str, object]:
     most = "" if change.empty else str(change.abs().idxmax())
     sums = {name: float(np.sum(part[name])) for name in ("before", "after")}
     return {"driver": driver, "count": len(part), **sums, "change_gpus": sums["after"] - sums["before"], "most": most}
+
+
+#: Months before the end of the log that are told one by one.
+_MONTHS = 12
+
+
+def demand_by_period(source: Source) -> pd.DataFrame:
+    """Mean demand of each user, group, cluster and GPU type: of the log, its last 28 days, its last twelve months.
+
+    Of a log of fewer than 56 days, its second half stands for the last 28. Returns ``by``, ``name``, ``period``,
+    ``begin``, ``end``, ``gpus`` (mean), ``share`` (of the demand of the period), ``change_gpus`` (since the period
+    before, of as many days, or the month before; missing where the log has none). Of each period the largest first.
+    """
+    keys = {key: len(source.names(key)) for key in (source.settings.by, source.unit, *source.keys)}
+    shown = [key for key, names in keys.items() if names > 1] or [key for key, names in keys.items() if names][:1]
+    if not shown:
+        raise InputError("the log names no users, groups or GPU types, so it is not known whose demand it is.")
+    table = pd.concat([_by_period(source, key) for key in shown], ignore_index=True)
+    return table.astype({"by": STRING, "name": STRING, "period": STRING})
+
+
+def _by_period(source: Source, by: str) -> pd.DataFrame:
+    wide = to_wide(source.usage(by, "D", source.demand))
+    days = pd.DatetimeIndex(wide.columns)
+    months = days.tz_localize(None).to_period("M")
+    named = {_month(month, int((months == month).sum())): month for month in months.unique()[-_MONTHS:][::-1]}
+    chosen = {name: (months == month, months == month - 1) for name, month in named.items()}
+    age, recent = np.arange(len(days), 0, -1), max(min(_DAYS, len(days) // 2), 1)
+    chosen = {
+        f"last {format_number_of('day', recent)}": (age <= recent, (age > recent) & (age <= 2 * recent)),
+        "whole log": (age > 0, age < 0),
+        **chosen,
+    }
+    return pd.concat([_period(wide, by, name, *days) for name, days in chosen.items()])
+
+
+def _month(month: pd.Period, days: int) -> str:
+    """Name of a month, of which the log has some days.
+
+    >>> _month(pd.Period("2026-07"), 31), _month(pd.Period("2026-07"), 1)
+    ('July 2026', 'July 2026 (1 day)')
+    """
+    return f"{month:%B %Y}" + (f" ({format_number_of('day', days)})" if days < month.days_in_month else "")
+
+
+def _period(wide: pd.DataFrame, by: str, period: str, inside: BoolArray, before: BoolArray) -> pd.DataFrame:
+    """Rows of a period; `inside`, `before`: of shape (n_days,)."""
+    gpus, earlier = wide.loc[:, inside].mean(axis=1).fillna(0.0), wide.loc[:, before].mean(axis=1)
+    table = pd.DataFrame({"gpus": gpus, "share": gpus / (gpus.sum() or 1.0)})
+    table["change_gpus"] = gpus - earlier.fillna(0.0) if before.any() else np.nan
+    table = table[gpus.gt(0) | table["change_gpus"].lt(0)].sort_values("gpus", ascending=False, kind="stable")
+    days = wide.columns[inside]
+    table.insert(0, "end", days[-1] + pd.Timedelta("1D"))
+    table.insert(0, "begin", days[0])
+    table.insert(0, "period", period)
+    table.insert(0, "by", by)
+    return table.rename_axis("name").reset_index()

@@ -13,6 +13,7 @@ from scipy.stats import norm
 from gpudemand._array import STRING, FloatArray
 from gpudemand._validation import InputError
 from gpudemand.metrics import levels
+from gpudemand.planning.capacity import SHARES
 from gpudemand.planning.need import NeedForecast, WaitTarget, fewest_gpus, wait_target
 from gpudemand.planning.programmes import PlannedWork, Programme
 from gpudemand.planning.purchases import work_that_needs
@@ -318,25 +319,42 @@ _WAITS, _SHARES_IN_TIME = ("10min", "1h", "4h", "24h"), (0.8, 0.9, 0.95)
 _MOST_JOBS = 100_000
 
 
-def other_targets(need: Need, settings: Settings) -> pd.DataFrame:
+def target_grid(need: Need, settings: Settings) -> pd.DataFrame:
     """GPUs required for other targets: those of the last window, in relation to what the stated target takes there.
 
-    Returns ``wait``, and ``required_80``, ``required_90`` and ``required_95``, the share of the jobs in time.
+    Returns ``wait``, ``share`` (of the jobs in time), ``probability`` and ``required``, a row each combination.
     """
-    window = need.forecast.window
+    shares = sorted({*SHARES.values(), settings.service_level})
+    needed = need.samples(need.log_end + need.lead_time, np.array(shares))
+    return pd.DataFrame(
+        [
+            {"wait": wait, "share": share, "probability": probability, "required": np.ceil(gpus * ratio)}
+            for (wait, share), ratio in target_ratios(need, settings).items()
+            for probability, gpus in zip(shares, needed, strict=True)
+        ]
+    ).astype({"wait": STRING})
+
+
+def target_ratios(need: Need, settings: Settings) -> dict[tuple[str, float], float]:
+    """GPUs that the last window needs for a wait and a share of the jobs in time, over those for the stated target."""
+    window, stated = need.forecast.window, (str(settings.wait), settings.wait_share)
     if need.target is None or window is None or not need.forecast.last:
         raise InputError("this is usage over time and no jobs, so how long they would wait is not known.")
     if len(window.counted) > _MOST_JOBS:
         raise InputError("the log has too many jobs for the queue to be simulated for each of several targets.")
-    required, rows = need.at(need.log_end + need.lead_time, settings.service_level), []
-    for wait in dict.fromkeys([*_WAITS, str(settings.wait)]):
-        row: dict[str, object] = {"wait": wait}
-        for share in _SHARES_IN_TIME:
-            fewest = fewest_gpus(window, wait_target(wait, share), guess=need.forecast.last)
-            row[f"required_{100 * share:.0f}"] = np.ceil(required * fewest / need.forecast.last)
-        rows.append(row)
-    table = pd.DataFrame(rows)
-    return table.sort_values("wait", key=lambda waits: waits.map(parse_duration), ignore_index=True)
+    waits = sorted({*_WAITS, stated[0]}, key=parse_duration)
+    pairs = [(wait, share) for wait in waits for share in sorted({*_SHARES_IN_TIME, stated[1]})]
+    fewest = {
+        pair: fewest_gpus(window, wait_target(*pair), guess=need.forecast.last) for pair in pairs if pair != stated
+    }
+    return {pair: 1.0 if pair == stated else fewest[pair] / need.forecast.last for pair in pairs}
+
+
+def other_targets(grid: pd.DataFrame, service_level: float) -> pd.DataFrame:
+    """Rows of `target_grid` at one probability: ``wait``, ``required_80``, ``required_90`` and ``required_95``."""
+    rows = grid[(grid["probability"] == service_level) & grid["share"].isin(_SHARES_IN_TIME)]
+    wide = rows.pivot(index="wait", columns="share", values="required").loc[rows["wait"].unique()]
+    return wide.set_axis([f"required_{100 * share:.0f}" for share in wide.columns], axis=1).reset_index()
 
 
 def requirement_by_period(need: Need, installed: FloatArray, begins: pd.Series, service_level: float) -> pd.DataFrame:
