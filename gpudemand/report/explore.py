@@ -30,7 +30,6 @@ from gpudemand.report.tables import (
 )
 from gpudemand.study.selection import SCORED_LEVELS
 from gpudemand.study.usage_tables import MEAN, held_and_wanted
-from gpudemand.study.waits import target_ratios
 from gpudemand.units import SECONDS_PER_HOUR, format_count, format_number_of, format_seconds, parse_duration
 from gpudemand.usage.series import to_wide
 
@@ -73,7 +72,7 @@ def _outlook(study: Study, orders: pd.DataFrame | None) -> dict[str, Any]:
     """Demand so far and ahead, the requirement by target and probability, and GPUs installed by order."""
     settings, bins = study.settings, pd.DatetimeIndex(study.requirement.envelope()["ds"])
     stated = (str(settings.wait), settings.wait_share)
-    ratios = study.attempt("targets", lambda: target_ratios(study.need, settings)) or {stated: 1.0}
+    ratios = study.attempt("targets", lambda: study.target_ratios) or {stated: 1.0}
     waits, shares = (list(dict.fromkeys(each)) for each in zip(*ratios, strict=True))
     levels = sorted({*SHARES.values(), settings.service_level})
     needed = np.array([study.need.quantiles(level, bins) for level in levels])

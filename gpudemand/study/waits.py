@@ -319,17 +319,17 @@ _WAITS, _SHARES_IN_TIME = ("10min", "1h", "4h", "24h"), (0.8, 0.9, 0.95)
 _MOST_JOBS = 100_000
 
 
-def target_grid(need: Need, settings: Settings) -> pd.DataFrame:
-    """GPUs required for other targets: those of the last window, in relation to what the stated target takes there.
+def target_grid(need: Need, ratios: Mapping[tuple[str, float], float], service_level: float) -> pd.DataFrame:
+    """GPUs required for other targets, `ratios` of those for the stated one, as `target_ratios` returns them.
 
     Returns ``wait``, ``share`` (of the jobs in time), ``probability`` and ``required``, a row each combination.
     """
-    shares = sorted({*SHARES.values(), settings.service_level})
+    shares = sorted({*SHARES.values(), service_level})
     needed = need.samples(need.log_end + need.lead_time, np.array(shares))
     return pd.DataFrame(
         [
             {"wait": wait, "share": share, "probability": probability, "required": np.ceil(gpus * ratio)}
-            for (wait, share), ratio in target_ratios(need, settings).items()
+            for (wait, share), ratio in ratios.items()
             for probability, gpus in zip(shares, needed, strict=True)
         ]
     ).astype({"wait": STRING})
