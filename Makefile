@@ -46,7 +46,7 @@ docs: ## the documentation: out/docs/index.html
 	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --builder html docs out/docs && echo out/docs/index.html
 
 lab: setup ## JupyterLab on the notebooks
-	@$(ONE_THREAD) $(BIN)/jupyter lab notebooks
+	@$(ONE_THREAD) $(BIN)/jupyter lab notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
 
 check: setup lint types test-all notebooks ## everything that CI runs on this environment
 
