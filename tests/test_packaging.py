@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -82,3 +84,35 @@ def test_an_empty_environment_writes_a_report_from_the_wheel(wheel, tmp_path):
     report = [python, "-m", "gpudemand", "report", "jobs.parquet", "--quiet", "--horizon", "7", "--out", "report"]
     run = subprocess.run(report, capture_output=True, text=True, check=True, cwd=tmp_path, env=clean)
     assert run.stdout.splitlines()[0] == (tmp_path / "report" / "index.html").as_uri()
+
+
+#: Names on conda-forge that differ from those on PyPI.
+CONDA = {
+    "python-duckdb": "duckdb",
+    "lazy_loader": "lazy-loader",
+    "matplotlib-base": "matplotlib",
+    "python-tzdata": "tzdata",
+}
+
+
+def test_the_conda_recipe_needs_what_the_package_needs():
+    yaml = pytest.importorskip("yaml")
+    if not (ROOT / "conda" / "recipe.yaml").is_file():
+        pytest.skip("runs from a checkout")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8"))
+    needed = dict(re.fullmatch(r"([\w-]+)(.*)", each).groups() for each in project["dependencies"])
+    python, *others = (each.partition(" ") for each in recipe["requirements"]["run"])
+    assert {CONDA.get(name, name): bound for name, _, bound in others} == needed
+    assert python[2] == project["requires-python"]
+    assert recipe["package"] == {name: project[name] for name in ("name", "version")}
+    ((name, call),) = project["scripts"].items()
+    assert recipe["build"]["python"]["entry_points"] == [f"{name} = {call}"]
+
+
+def test_the_image_installs_extras_that_exist():
+    if not (ROOT / "Dockerfile").is_file():
+        pytest.skip("runs from a checkout")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (extras,) = re.findall(r'"/src\[(.*)\]"', (ROOT / "Dockerfile").read_text(encoding="utf-8"))
+    assert set(extras.split(",")) <= set(project["optional-dependencies"])
