@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Callable, Collection, Iterable, Sized
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -300,6 +301,10 @@ def shorten(value: object, width: int = 60) -> object:
     return value[: width - 3] + "..." if isinstance(value, str) and len(value) > width else value
 
 
+#: Tells the steps of what takes long, and the stages that a log does not allow.
+LOGGER = logging.getLogger("gpudemand")
+
+
 class Skipped(dict[str, str]):
     """Mapping from the name of a skipped section to one sentence with the reason.
 
@@ -317,4 +322,5 @@ class Skipped(dict[str, str]):
         except InputError as error:
             text = str(error)
             self[name] = text[:1].upper() + text[1:].rstrip(".") + "."
+            LOGGER.info("Skipping %s: %s", name, self[name])
             return None

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from gpudemand import __version__, _parallel
 from gpudemand._array import STRING, IntArray
 from gpudemand._files import file_sha256, read_manifest, replace_file, replace_folder
-from gpudemand._validation import InputError, check_choice, check_number, shorten
+from gpudemand._validation import LOGGER, InputError, check_choice, check_number, shorten
 from gpudemand.forecast.combination import CombinedForecaster
 from gpudemand.forecast.forecaster import Forecaster
 from gpudemand.forecast.intervals import check_levels
@@ -280,7 +280,7 @@ def bulk_forecast(
     n_jobs : int, optional
         Chunks at once, in processes of this machine. The workers of an active Dask client are used instead.
     progress : callable, optional
-        Told the name of each stage as it begins.
+        Told the name of each stage as it begins; by default the logger ``gpudemand``.
 
     Returns
     -------
@@ -327,7 +327,7 @@ def bulk_forecast(
     }
     if n_jobs == 0:
         raise InputError("n_jobs=0 (--processes 0) runs nothing; give the number of processes.")
-    begin = progress or (lambda stage: None)
+    begin = progress or LOGGER.info
     begin("Reading the log")
     with open_run(Path(into), {"gpudemand": __version__, "log_sha256": _checksum(source), **settings}) as run:
         if run.state["series"] is None or run.missing():

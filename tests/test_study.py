@@ -361,3 +361,17 @@ def test_users_are_forecast_from_their_segments():
     model = gd.ClusterwiseForecaster(made.user_segments.labels, horizon=7).fit(own[own["unique_id"].isin(names)])
     np.testing.assert_array_equal(found["ClusterwiseForecaster"], model.predict(7)["ClusterwiseForecaster"])
     assert found["cluster"].tolist() == found["unique_id"].map(model.labels_).tolist()
+
+
+def test_the_logger_tells_the_steps_and_what_is_skipped(caplog):
+    jobs, _ = gd.make_cluster(n_users=6, n_days=40, random_state=0)
+
+    def refuse():
+        raise InputError("no prices were given.")
+
+    with caplog.at_level("INFO", logger="gpudemand"):
+        study = gd.Study(jobs, lead_time="7D")
+        assert len(study.usage_tables.total)
+        assert study.attempt("costs", refuse) is None
+    assert "Computing usage" in caplog.messages
+    assert "Skipping costs: No prices were given." in caplog.messages

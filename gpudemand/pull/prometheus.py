@@ -21,7 +21,7 @@ from requests.auth import AuthBase, HTTPBasicAuth
 from requests.utils import get_environ_proxies, select_proxy
 
 from gpudemand._files import in_time
-from gpudemand._validation import InputError, check_number, shorten
+from gpudemand._validation import LOGGER, InputError, check_number, shorten
 from gpudemand.jobs.plausibility import warn_doubts
 from gpudemand.jobs.schema import EARLIEST, LATEST, MAX_GPUS, OUTSIDE
 from gpudemand.jobs.times import parse_timestamp
@@ -356,7 +356,7 @@ def pull_prometheus(
     step: str = "5min",
     points: int = 2000,
     replace: bool = False,
-    progress: Callable[[str], None] = lambda step: None,
+    progress: Callable[[str], None] | None = None,
 ) -> PrometheusPull:
     """Pull the GPUs of a Kubernetes cluster into a store.
 
@@ -381,8 +381,8 @@ def pull_prometheus(
     replace : bool
         Let the samples of this pull take the place of all that the store has at the same times, also where those are of
         another address; other times stay.
-    progress : callable
-        Called with a text before each step.
+    progress : callable, optional
+        Called with a text before each step; by default the logger ``gpudemand``.
 
     Returns
     -------
@@ -398,6 +398,7 @@ def pull_prometheus(
     UnlikelyJobsWarning
         For what does not add up, such as an exporter that shows a part of the cards; reports on the store say it, too.
     """
+    progress = progress or LOGGER.info
     width = parse_duration(step)
     check_number("step", width.total_seconds(), 1, 86400, integer=True)
     check_number("points", points, 1, MAX_POINTS, integer=True)

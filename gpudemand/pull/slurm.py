@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from gpudemand._validation import InputError, nearest, shorten
+from gpudemand._validation import LOGGER, InputError, nearest, shorten
 from gpudemand.jobs.columns import LogColumns
 from gpudemand.jobs.files import NO_LIMITS, as_file, existing_path
 from gpudemand.jobs.read import read_rows
@@ -273,7 +273,7 @@ def pull_slurm(
     files: Sequence[Path] = (),
     tz: object = None,
     shards_per_gpu: float | None = None,
-    progress: Callable[[str], None] = lambda step: None,
+    progress: Callable[[str], None] | None = None,
 ) -> SlurmPull:
     """Pull Slurm's accounting into a store.
 
@@ -294,8 +294,8 @@ def pull_slurm(
         Zone of times in `files` that have none; those of `slurm_commands` have one.
     shards_per_gpu : float, optional
         How many ``gres/shard`` make one GPU; by default what the nodes say.
-    progress : callable
-        Called with a text before each step.
+    progress : callable, optional
+        Called with a text before each step; by default the logger ``gpudemand``.
 
     Returns
     -------
@@ -306,6 +306,7 @@ def pull_slurm(
     InputError
         If a command fails, Slurm knows no such cluster or another time, or the store or a file cannot be used.
     """
+    progress = progress or LOGGER.info
     fields = () if files else known_fields()
     if not files:
         _check_clock(_now())

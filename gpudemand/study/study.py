@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar, cast, overload
 import pandas as pd
 
 from gpudemand._tables import html_table, shown_as_html
-from gpudemand._validation import InputError, Skipped, as_pandas
+from gpudemand._validation import LOGGER, InputError, Skipped, as_pandas
 from gpudemand.forecast.forecaster import adapt
 from gpudemand.planning.programmes import PlannedWork, Programme, check_planned
 from gpudemand.planning.purchases import Purchase
@@ -152,7 +152,7 @@ class Study:
         Predicts step times of the networks that the log's jobs name: programmes with a `job` are corrected by what runs
         of their user took, and jobs that move to another GPU type by the ratio of their networks.
     progress : callable, optional
-        Called with the name of each step as it begins.
+        Called with the name of each step as it begins; by default the logger ``gpudemand``.
 
     Raises
     ------
@@ -219,7 +219,7 @@ class Study:
         self._planned, self._forecasters = check_planned(programmes), [adapt(model) for model in forecasters]
         self._options = check_options(options) if options else {}
         self.step_costs, self._skipped = step_costs, Skipped()
-        self.begin = progress or (lambda step: None)
+        self.begin = progress or LOGGER.info
         #: Usage of the log: where ``until`` is before its end, of the log as it stood then.
         self.source = source_of(select_clusters(as_pandas(jobs, "jobs"), cluster), settings, tz)
         check_pools(self.source, self._planned)
