@@ -158,7 +158,7 @@ def test_nonsense_gets_one_sentence(options, reason):
         (lambda: LoRA(8, "everything"), "targets"),
         (lambda: LoRA(8, bits=4, quantizer="gguf"), "quantizer"),
         (lambda: published("llama-9-8b"), "Did you mean"),
-        (lambda: read_configuration({"model_type": "rwkv", **SIZES}), "not a transformer"),
+        (lambda: read_configuration({"model_type": "rwkv", **SIZES}), "is no transformer"),
         (lambda: TrainingJob.from_config("t5-3b"), "give seq_len"),
         (lambda: TrainingJob.from_config("llama-3-8b", (512, 128)), "has no encoder"),
         (lambda: TrainingJob.from_config("t5-3b", (512, 128, 64)), "source, target"),
@@ -546,10 +546,10 @@ def test_a_traced_network_is_sharded_and_accumulated(model):
     assert cost(accumulate=4)["step_time_s"] > base["step_time_s"]
     for options, reason in (
         ({"parallel": Parallel(tensor=8)}, "cannot|not split"),
-        ({"adapter": LoRA(8)}, "from_config"),
-        ({"checkpointing": "selective"}, "'full' or False"),
+        ({"adapter": LoRA(8)}, "from a configuration"),
+        ({"checkpointing": "selective"}, "for jobs from a configuration"),
         ({"accumulate": 3}, "batch_size=64 is not"),
-        ({"global_batch": 512}, "from_config"),
+        ({"global_batch": 512}, "for jobs from a configuration"),
         ({"parallel": Parallel(sharding=None)}, "has to be known"),
     ):
         with pytest.raises(InputError, match=reason):

@@ -286,8 +286,8 @@ def test_one_process_serves_many_jobs_and_the_larger_takes_more(tmp_path):
         ({"batch_size": 0}, "row 1 of the plan: batch_size must be a whole number of at least 1; got 0"),
         ({"batch_size": "many"}, "row 1 of the plan: batch_size='many' cannot be read"),
         ({"precision": "tf32"}, "precision='tf32' exists on device='cuda' only"),
-        ({"framework": "keras"}, "keras trains with layout='channels_last' and execution='compiled'"),
-        ({"channels": 0}, "lenet takes image, which needs channels>0 and vocabulary=0"),
+        ({"framework": "keras"}, "keras trains with layout 'channels_last' and execution 'compiled'"),
+        ({"channels": 0}, "lenet takes image, which needs channels and no vocabulary"),
     ],
 )
 def test_invalid_plans_are_rejected(tmp_path, change, message):

@@ -183,7 +183,7 @@ def test_devices_of_the_public_measurements_are_known(shared_data):
 
 
 def test_an_unknown_device_names_the_nearest():
-    with pytest.raises(InputError, match=r"Did you mean 'H200'\?.*add a row to data/devices.csv or pass a Device"):
+    with pytest.raises(InputError, match=r"Did you mean 'H200'\?.*add one with save_device"):
         device("H2000")
     with pytest.raises(InputError, match="got int"):
         device(3090)

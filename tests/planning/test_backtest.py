@@ -66,7 +66,7 @@ def test_invalid_arguments_raise_a_clear_error():
     day = pd.to_datetime(["2026-01-01"], utc=True)
     jobs = pd.DataFrame({"user": "ada", "start": day, "end": day, "gpus": 1.0})
     usage = calibrated(n_windows=1)[["unique_id", "ds", "y"]]
-    with pytest.raises(InputError, match=r"9999 windows of h=24 .* the history has 20: use a horizon below"):
+    with pytest.raises(InputError, match=r"9999 windows of 24 .* the history has 20: use a horizon below"):
         demand_cross_validation(JobDemandModel(), jobs, usage, h=24, n_windows=9999)
 
 
