@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from sklearn.base import BaseEstimator
 
 import gpudemand
 from gpudemand.cli.app import app
@@ -268,3 +269,11 @@ class TestFiles:
     def test_reasons_of_refusals(self):
         line = re.search(r"^Rows are refused.*?: (.*?)\n\n", self.text, re.MULTILINE | re.DOTALL)
         assert re.findall(r"`(.+?)`", line[1]) == list(RULES)
+
+
+def test_every_public_estimator_has_an_example():
+    text = (DOCS / "howto" / "estimators.md").read_text()
+    named = {name: getattr(gpudemand, name) for name in gpudemand.__all__}
+    estimators = [name for name, each in named.items() if isinstance(each, type) and issubclass(each, BaseEstimator)]
+    assert len(estimators) > 8
+    assert [name for name in estimators if f"gd.{name}(" not in text] == []
