@@ -370,7 +370,7 @@ def _month(month: pd.Period, days: int) -> str:
     >>> _month(pd.Period("2026-07"), 31), _month(pd.Period("2026-07"), 1)
     ('July 2026', 'July 2026 (1 day)')
     """
-    return f"{month:%B %Y}" + (f" ({format_number_of('day', days)})" if days < month.days_in_month else "")
+    return month.strftime("%B %Y") + (f" ({format_number_of('day', days)})" if days < month.days_in_month else "")
 
 
 def _period(wide: pd.DataFrame, by: str, period: str, inside: BoolArray, before: BoolArray) -> pd.DataFrame:
