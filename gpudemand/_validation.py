@@ -87,13 +87,14 @@ def as_pandas(table: object, what: str) -> pd.DataFrame:
     """
     if isinstance(table, pd.DataFrame):
         frame = _with_plain_columns(table)
+    elif isinstance(table, pd.Series):
+        raise InputError(f"{what} is one column, not a table; make one with its index as columns: .reset_index().")
     elif hasattr(table, "__arrow_c_stream__") or hasattr(table, "__arrow_c_array__"):
         # pyarrow 24 can crash on a stream of its own string views.
         try:
             arrow = table if isinstance(table, pa.Table) else pa.table(table)
         except (pa.ArrowInvalid, TypeError):
-            cure = "with its index as columns: .reset_index()" if isinstance(table, pd.Series) else "of it"
-            raise InputError(f"{what} is one column, not a table; make one {cure}.") from None
+            raise InputError(f"{what} is one column, not a table; make one of it.") from None
         columns = [_from_arrow(column) for column in arrow.columns]
         frame = pd.DataFrame(dict(enumerate(columns)), index=range(arrow.num_rows)).set_axis(arrow.column_names, axis=1)
     else:
