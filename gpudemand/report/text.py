@@ -95,8 +95,9 @@ def purchases(table: pd.DataFrame | None, break_even: pd.DataFrame | None) -> st
         return "Fewer than two of the options keep the target for waits as often as is wanted."
     best = table[table["option"] == break_even["against"].iloc[0]].iloc[0]
     said = f"{truncate(best['option'])} costs least: {format_count(best['cost_year'])} a year, for "
-    parts = [format_number_of("GPU", best["to_buy"])] if best["to_buy"] or not best.get("rented_gpu_hours") else []
-    parts += [f"{format_number_of('rented GPU-hour', hours)}"] if (hours := best.get("rented_gpu_hours", 0.0)) else []
+    hours = best.get("rented_gpu_hours", 0.0)
+    parts = [format_number_of("GPU", best["to_buy"])] if best["to_buy"] or not hours else []
+    parts += [format_number_of("rented GPU-hour", hours)] if hours else []
     said += " and ".join(parts) + "."
     for row in break_even.itertuples():
         side = "under" if row.work < 1 else "over"

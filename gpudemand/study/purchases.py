@@ -276,7 +276,7 @@ class _Speeds:
 
         As the log shows for the same work on both types, or as predicted for its networks, or for a mix of networks.
         """
-        place = source, name, tuple(sorted((mix or {}).items())), len(rows)
+        place = source, name, tuple(sorted((mix or {}).items()))
         if place not in self._known:
             self._known[place] = self._ratios(self.jobs.iloc[rows], source, name, mix)
         return self._known[place]
@@ -493,10 +493,14 @@ class Option:
         """Cost a year, averaged over the work that is expected."""
         return float(np.mean([self.cost(bought, work) for work in np.quantile(self.works, _LIKELY)]))
 
+    def _watts(self, name: str) -> tuple[float, float]:
+        """Power of one GPU of a type, busy and idle; 0 where neither the option nor a data sheet tells it."""
+        return self.purchase.watts(name, np.nan_to_num(_of_device(name, "tdp_w")))
+
     def energy_mwh(self, bought: float, work: float, deviation: float = 0.0) -> float:
         """Energy of all GPUs there, a year."""
         busy = self.outcome(bought, work, deviation).busy
-        watts = np.array([self.purchase.watts(name, np.nan_to_num(_of_device(name, "tdp_w"))) for name in self.kept])
+        watts = np.array([self._watts(name) for name in self.kept])
         idle = np.maximum(self._capacity(bought) - busy, 0.0)
         return float((busy * watts[:, 0] + idle * watts[:, 1]).sum()) * self.purchase.pue * HOURS_A_YEAR / 1e6
 
@@ -611,7 +615,7 @@ class Option:
                 ends = price * (1 - _PRICE_CHANGE), price * (1 + _PRICE_CHANGE)
                 rows.append((name, *ends, *(self._cost_with(name, each) for each in ends)))
         if self.to_buy and self.purchase.price_kwh:
-            watts = self.purchase.watts(str(self.purchase.buy), _of_device(str(self.purchase.buy), "tdp_w"))[0]
+            watts = self._watts(str(self.purchase.buy))[0]
             ends = watts * (1 - _PRICE_CHANGE), watts * (1 + _PRICE_CHANGE)
             rows.append(("power_w", *ends, *(self._cost_with("power_w", self._powers(each)) for each in ends)))
         names, cost = ("input", "low", "high", "cost-low", "cost-high"), self.cost_at(1.0)
@@ -631,8 +635,7 @@ class Option:
         busy = 1.0 - self._row["idle_share"]
         ends = busy * (1 - _PRICE_CHANGE), min(busy * (1 + _PRICE_CHANGE), 1.0)
         more = [max(there * (busy / end - 1.0), -float(self.to_buy)) if end else 0.0 for end in ends]
-        watts = np.nan_to_num(_of_device(str(self.purchase.buy), "tdp_w"))
-        idle_mwh = self.purchase.watts(str(self.purchase.buy), watts)[1] * self.purchase.pue * HOURS_A_YEAR / 1e6
+        idle_mwh = self._watts(str(self.purchase.buy))[1] * self.purchase.pue * HOURS_A_YEAR / 1e6
         each = self.purchase.cost_of_one() + 1000 * (self.purchase.price_kwh or 0.0) * idle_mwh
         return ("utilization", *ends, *(self.cost_at(1.0) + number * each for number in more))
 
