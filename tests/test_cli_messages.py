@@ -32,6 +32,7 @@ NOT_CALLED = (
 OF_CODE = (
     "module must be an instance of torch.nn.Module",
     "model must be ",
+    "X is one column, not a table",
     "X() of X failed",
     "a plan is read from a file",
     "options must be a mapping",
