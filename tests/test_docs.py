@@ -11,11 +11,13 @@ import re
 import shlex
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 import typer
 from sklearn.base import BaseEstimator
 
 import gpudemand
+from gpudemand import plotting
 from gpudemand.cli.app import app
 from gpudemand.jobs.schema import COLUMNS, RULES, STATUSES
 from tests.test_notebooks import BOLD, NOTEBOOKS, QUOTED, is_printed, numbers, printed
@@ -151,6 +153,30 @@ class TestEveryPage:
         found = [number for number in numbers(prose) if number[0] > 12 or any(number[1:])]
         found += [number for bold in BOLD.findall(prose) for number in numbers(bold)]
         assert [number for number in found if not is_printed(*number, known)] == []
+
+
+#: Code of a page that the build runs, without the settings of its cell.
+CELL = re.compile(r"^```\{code-cell\} python\n(?:---\n.*?^---\n)?(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class TestFigures:
+    text = (DOCS / "figures.md").read_text()
+
+    @pytest.mark.parametrize("name", [name for name in plotting.__all__ if name.endswith("Display")])
+    def test_every_display_is_drawn_on_the_page_and_in_its_own_example(self, name):
+        assert f"plotting.{name}" in "".join(CELL.findall(self.text))
+        assert ".plot()" in (getattr(plotting, name).__doc__ or "")
+
+    @pytest.mark.slow
+    def test_the_code_draws(self):
+        plt.close("all")
+        cells = CELL.findall(self.text)
+        space = {}
+        for code in cells:
+            exec(code, space)
+        assert len(cells) == self.text.count("{code-cell}") == len(plt.get_fignums()) + 1
+        assert self.text.count("    alt: ") == len(plt.get_fignums())
+        assert max(len(line) for code in cells for line in code.splitlines()) <= WIDEST
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=name)

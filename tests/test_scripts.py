@@ -43,6 +43,18 @@ def test_all_that_the_package_needs_is_pinned_with_hashes_as_it_was_tested():
     assert {re.match(r"[\w-]+", each)[0] for each in needed} <= pins.keys()
 
 
+def test_every_extra_is_installed_by_the_table_of_extras():
+    from scripts.test_extras import BRINGS, PYTHONS
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert BRINGS.keys() == {"core", *project["optional-dependencies"]}
+    stated = [line.rpartition(" ")[2] for line in project["classifiers"] if "Python :: 3." in line]
+    assert list(PYTHONS) == [f"python{version}" for version in stated]
+    for extra, (distribution, _) in BRINGS.items():
+        needs = " ".join([*project["dependencies"], *project["optional-dependencies"].get(extra, ())])
+        assert extra == "all" or distribution in needs
+
+
 def test_what_the_sacct_line_of_the_readme_prints_can_be_read(tmp_path):
     fields = re.search(r"-o (\S+) > jobs\.psv", (ROOT / "README.md").read_text())[1].split(",")
     values = {

@@ -47,9 +47,9 @@ class CostPredictionDisplay(Display):
 
     Examples
     --------
-    >>> display = CostPredictionDisplay.from_predictions([0.1, 0.2], [0.11, 0.19], kind="measured")
-    >>> display.costs["predicted"].tolist()
-    [0.11, 0.19]
+    >>> display = CostPredictionDisplay.from_predictions([0.1, 0.2], [0.11, 0.19], kind="measured").plot()
+    >>> display.points_.get_offsets().tolist()
+    [[0.1, 0.11], [0.2, 0.19]]
     """
 
     _size = (5.4, 4.8)
@@ -140,6 +140,8 @@ class CostErrorDisplay(Display):
     >>> display = CostErrorDisplay.from_predictions([1, 1, 2], [1.1, 1.1, 2.0], ["vgg", "vgg", "gru"], kind="measured")
     >>> display.errors["median"].round(2).to_dict()
     {'gru': 0.0, 'vgg': 0.1}
+    >>> len(display.plot().points_.get_offsets())
+    2
     """
 
     errors: pd.DataFrame
@@ -257,8 +259,8 @@ class StructuralMatrixDisplay(Display):
     Examples
     --------
     >>> matrix = pd.DataFrame([[0, 3], [2, 0]], index=["Conv", "Relu"], columns=["Conv", "Relu"])
-    >>> int(StructuralMatrixDisplay(matrix, title="net").matrix.loc["Conv", "Relu"])
-    3
+    >>> StructuralMatrixDisplay(matrix, title="net").plot().mesh_.get_array().tolist()
+    [[None, 3.0], [2.0, None]]
     """
 
     _size = (5.6, 4.6)

@@ -55,9 +55,9 @@ class ForecastDisplay(base.Display):
     >>> usage = pd.DataFrame({"unique_id": "total", "ds": ds[:9], "y": 4.0})
     >>> forecast = pd.DataFrame({"unique_id": "total", "ds": ds[9:], "Naive": 4.0})
     >>> forecast = forecast.assign(**{"Naive-lo-80": 3.0, "Naive-hi-80": 5.0})
-    >>> display = ForecastDisplay.from_forecast(forecast, usage)
-    >>> display.model, display.levels
-    ('Naive', [80.0])
+    >>> display = ForecastDisplay.from_forecast(forecast, usage).plot()
+    >>> display.line_.get_ydata().tolist(), list(display.bands_)
+    ([4.0, 4.0, 4.0], [80.0])
     """
 
     history: pd.DataFrame
@@ -196,10 +196,13 @@ class HorizonErrorDisplay(base.Display):
     --------
     >>> ds = pd.date_range("2026-03-02", periods=2)
     >>> rows = {"unique_id": "total", "ds": ds, "cutoff": ds[0] - pd.Timedelta("1D"), "y": [10.0, 10.0]}
-    >>> HorizonErrorDisplay.from_backtest(pd.DataFrame({**rows, "ETS": [9.0, 8.0], "Naive": [8.0, 5.0]})).errors
+    >>> display = HorizonErrorDisplay.from_backtest(pd.DataFrame({**rows, "ETS": [9.0, 8.0], "Naive": [8.0, 5.0]}))
+    >>> display.errors
          ETS  Naive
     1  0.1    0.2
     2  0.2    0.5
+    >>> list(display.plot().lines_)
+    ['ETS', 'Naive']
     """
 
     _size = (7.0, 3.8)
@@ -289,8 +292,9 @@ class StackedForecastDisplay(base.Display):
     >>> ds = pd.date_range("2026-03-01", periods=6)
     >>> usage = pd.DataFrame({"unique_id": ["a"] * 4 + ["b"] * 4, "ds": [*ds[:4]] * 2, "y": [1.0] * 4 + [2.0] * 4})
     >>> forecast = pd.DataFrame({"unique_id": [*"aabb"], "ds": [*ds[4:]] * 2, "Naive": [1.0, 1.0, 2.0, 2.0]})
-    >>> StackedForecastDisplay.from_forecast(forecast, usage).total.tolist()
-    [3.0, 3.0, 3.0, 3.0, 3.0, 3.0]
+    >>> display = StackedForecastDisplay.from_forecast(forecast, usage).plot()
+    >>> len(display.areas_), display.total_line_.get_ydata().tolist()
+    (2, [3.0, 3.0, 3.0, 3.0, 3.0, 3.0])
     """
 
     parts: pd.DataFrame

@@ -55,8 +55,9 @@ class CapacityPlanDisplay(base.Display):
     >>> ds = pd.date_range("2026-03-01", periods=3, tz="UTC")
     >>> frame = pd.DataFrame({"ds": ds, "required": [6.0, 9, 12], "installed": 8.0})
     >>> frame = frame.assign(required_p50=5.0, required_p90=7.0, required_p95=8.0, required_p99=9.0)
-    >>> CapacityPlanDisplay(frame, first_crossing=ds[1], kind="synthetic").short.tolist()
-    [False, True, True]
+    >>> display = CapacityPlanDisplay(frame, first_crossing=ds[1], kind="synthetic").plot()
+    >>> display.short.tolist(), display.required_line_.get_ydata().tolist()
+    ([False, True, True], [6.0, 9.0, 12.0])
     """
 
     _size = (9.0, 4.4)
@@ -252,6 +253,12 @@ class ExceedanceDisplay(base.Display):
     ----------
     line_, installed_line_ : Line2D
         After `plot`.
+
+    Examples
+    --------
+    >>> display = ExceedanceDisplay([0, 4, 8], [1.0, 0.3, 0.0], 5.0, kind="synthetic").plot()
+    >>> display.line_.get_ydata().tolist()
+    [1.0, 0.3, 0.0]
     """
 
     _size = (6.0, 3.6)

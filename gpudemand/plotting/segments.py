@@ -76,6 +76,8 @@ class SegmentProfileDisplay(base.Display):
     >>> display = SegmentProfileDisplay.from_labels(wide, [0, 1], names=["steady", "burst"])
     >>> display.panels["burst"]["bob"].tolist()
     [1.0, 0.0, 0.0, 0.0]
+    >>> len(display.plot().axes_)
+    2
     """
 
     _size = (9.0, 5.2)
@@ -178,8 +180,9 @@ class SegmentShareDisplay(base.Display):
     --------
     >>> days = pd.date_range("2026-03-02", periods=14, freq="D")
     >>> wide = pd.DataFrame([[1.0] * 14, [3.0] * 14], index=["ada", "bob"], columns=days)
-    >>> SegmentShareDisplay.from_labels(wide, [0, 1]).shares["segment 1"].tolist()
-    [0.75, 0.75]
+    >>> display = SegmentShareDisplay.from_labels(wide, [0, 1])
+    >>> display.shares["segment 1"].tolist(), len(display.plot().areas_)
+    ([0.75, 0.75], 2)
     """
 
     shares: pd.DataFrame
@@ -244,7 +247,8 @@ class SegmentTransitionDisplay(base.Display):
 
     Examples
     --------
-    >>> SegmentTransitionDisplay.from_labels([0, 0, 1], [0, 1, 1], names=["steady", "burst"]).counts
+    >>> display = SegmentTransitionDisplay.from_labels([0, 0, 1], [0, 1, 1], names=["steady", "burst"]).plot()
+    >>> display.counts
     after   steady  burst
     before
     steady       1      1
@@ -325,8 +329,9 @@ class RFMDisplay(base.Display):
     Examples
     --------
     >>> table = pd.DataFrame({"recency": [0.0, 9.0], "frequency": [20.0, 2.0], "monetary": [900.0, 4.0]})
-    >>> RFMDisplay.from_rfm(table, [0, 1]).names
-    {0: 'segment 0', 1: 'segment 1'}
+    >>> display = RFMDisplay.from_rfm(table, [0, 1]).plot()
+    >>> display.names, len(display.points_)
+    ({0: 'segment 0', 1: 'segment 1'}, 2)
     """
 
     _size = (9.0, 4.4)
@@ -422,7 +427,8 @@ class PersistenceDiagramDisplay(base.Display):
     Examples
     --------
     >>> wide = pd.DataFrame([[0.0, 3, 1, 5, 2]], index=["ada"])
-    >>> PersistenceDiagramDisplay.from_wide(wide, "ada").pairs.tolist()
+    >>> display = PersistenceDiagramDisplay.from_wide(wide, "ada").plot()
+    >>> display.pairs.tolist()
     [[0.0, inf], [1.0, 3.0], [2.0, 5.0]]
     """
 

@@ -45,8 +45,9 @@ class UsageDisplay(base.Display):
     >>> import pandas as pd
     >>> ds = pd.date_range("2026-03-01", periods=3, tz="UTC")
     >>> usage = pd.DataFrame({"unique_id": ["a"] * 3 + ["b"] * 3, "ds": [*ds, *ds], "y": [1.0, 2, 3, 4, 5, 6]})
-    >>> UsageDisplay.from_usage(usage).wide.columns.tolist()
-    ['b', 'a']
+    >>> display = UsageDisplay.from_usage(usage).plot()
+    >>> display.wide.columns.tolist(), len(display.areas_)
+    (['b', 'a'], 2)
     """
 
     wide: pd.DataFrame
@@ -123,7 +124,8 @@ class WeeklyProfileDisplay(base.Display):
     >>> import pandas as pd
     >>> ds = pd.date_range("2026-03-02", periods=336, freq="h", tz="UTC")
     >>> usage = pd.DataFrame({"unique_id": "all", "ds": ds, "y": ds.hour * 1.0})
-    >>> float(WeeklyProfileDisplay.from_usage(usage).week.loc[0, 9])
+    >>> display = WeeklyProfileDisplay.from_usage(usage).plot()
+    >>> float(display.week.loc[0, 9])
     9.0
     """
 
@@ -197,7 +199,7 @@ class WaitDisplay(base.Display):
     --------
     >>> submit = pd.date_range("2026-03-01", periods=3, freq="h", tz="UTC")
     >>> log = pd.DataFrame({"submit": submit, "start": submit + pd.Timedelta("5min"), "end": submit[2], "gpus": 1})
-    >>> WaitDisplay.from_jobs(log.head(2), by="size").table.index.tolist()
+    >>> WaitDisplay.from_jobs(log.head(2), by="size").plot().table.index.tolist()
     ['1']
     """
 
