@@ -25,7 +25,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, stack_level
 
 T = TypeVar("T")
 
@@ -220,7 +220,10 @@ def replace_folder(path: str | os.PathLike[str], manifest: str, about: Mapping[s
             # Somebody saved it into the older one, which is there now, after the last look.
             kept = target.with_name(f"{target.name}.old{new.parent.name}")
             os.rename(new, kept)
-            warnings.warn(f"{late!r} was saved while {str(path)!r} was replaced; it is in {kept.name!r}.", stacklevel=3)
+            warnings.warn(
+                f"{late!r} was saved while {str(path)!r} was replaced; it is in {kept.name!r}.",
+                stacklevel=stack_level(),
+            )
     _sync(target.parent)
 
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Collection, Iterable, Sized
-from contextlib import suppress
-from typing import Any, TypeVar
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sized
+from contextlib import contextmanager, suppress
+from functools import wraps
+from traceback import walk_stack
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -15,6 +21,17 @@ import pyarrow as pa
 from gpudemand._array import STRING, FloatArray
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+_PACKAGE = os.path.dirname(__file__) + os.sep
+
+
+def stack_level() -> int:
+    """Return the ``stacklevel`` by which a warning names the line that called this package, not one inside it."""
+    outermost, frames = 0, walk_stack(sys._getframe(1))
+    for level, (frame, _) in enumerate(frames, 1):
+        if frame.f_code.co_filename.startswith(_PACKAGE):
+            outermost = level
+    return outermost + 1
 
 
 class InputError(ValueError):
@@ -304,6 +321,47 @@ def shorten(value: object, width: int = 60) -> object:
 
 #: Tells the steps of what takes long, and the stages that a log does not allow.
 LOGGER = logging.getLogger("gpudemand")
+#: Seconds until a step is told, then until twice as many have passed, and so on.
+_TOLD_AFTER = 2.0
+
+
+@contextmanager
+def telling(step: str) -> Iterator[None]:
+    """Tell the logger, where it listens, of a step that takes longer than two seconds, four, eight and so on."""
+    if not LOGGER.isEnabledFor(logging.INFO):
+        yield
+        return
+    ended = threading.Event()
+    threading.Thread(target=_tell, args=(step, ended), daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _tell(step: str, ended: threading.Event) -> None:
+    begin, passed = time.monotonic(), _TOLD_AFTER
+    while not ended.wait(passed):
+        passed = time.monotonic() - begin
+        LOGGER.info("%s, %.0f s so far", step, passed)
+
+
+def told(step: str) -> Callable[[F], F]:
+    """Decorate a function as a step of `telling`; ``{}`` is the class of a method's object.
+
+    >>> told("Fitting {}")(lambda model: model + 1)(2)
+    3
+    """
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with telling(step.format(type(args[0]).__name__ if args else "")):
+                return function(*args, **kwargs)
+
+        return cast("F", call)
+
+    return decorate
 
 
 class Skipped(dict[str, str]):

@@ -19,7 +19,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 
 from gpudemand._array import FloatArray, IntArray
-from gpudemand._validation import InputError, check_choice, check_columns, check_length, check_number
+from gpudemand._validation import InputError, check_choice, check_columns, check_length, check_number, told
 from gpudemand.cost.regression import grouped_folds, solve_nonnegative
 
 #: Share of a column's sum of squares outside the basis below which it is collinear.
@@ -351,6 +351,7 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
         self.max_candidates = max_candidates
         self.random_state = random_state
 
+    @told("Fitting {}")
     def fit(self, X: Any, y: Any, groups: Any = None) -> AugmentedLinearRegression:
         """Select the terms and fit their coefficients.
 

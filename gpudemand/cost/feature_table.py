@@ -12,7 +12,7 @@ import pandas as pd
 
 from gpudemand import _parallel
 from gpudemand._array import STRING
-from gpudemand._validation import InputError, check_columns
+from gpudemand._validation import InputError, check_columns, told
 from gpudemand.cost.graph import OpGraph, per_graph, structural_matrix
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, features_by_name
 from gpudemand.cost.job import TrainingJob
@@ -71,6 +71,7 @@ def features_from_rows(rows: pd.DataFrame, traced: pd.DataFrame | None = None) -
     return pd.concat([job, graphs.reset_index(drop=True)], axis=1).set_axis(rows.index)
 
 
+@told("Tracing networks")
 def trace_architectures(rows: pd.DataFrame, n_jobs: int | None = None, networks: str = BUILT_IN) -> pd.DataFrame:
     """Build every distinct architecture in rows and compute the features of its graph.
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from gpudemand._array import STRING, FloatArray, IntArray
 from gpudemand._tables import aligned, format_amount, titled_html
-from gpudemand._validation import InputError, check_choice
+from gpudemand._validation import InputError, check_choice, stack_level, told
 from gpudemand.cost.operators import (
     BATCHED,
     OTHER,
@@ -141,6 +141,7 @@ class OpGraph:
         return cls(nodes=nodes, edges=pairs, **attributes)
 
     @classmethod
+    @told("Tracing the network")
     def from_torch(
         cls, module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool | None = None
     ) -> OpGraph:
@@ -183,6 +184,7 @@ class OpGraph:
         return cls._from_trace(trace(module, input_shape, input_dtype=input_dtype, train=train))
 
     @classmethod
+    @told("Tracing the network")
     def from_keras(cls, model: Any, input_shape: Any = None, *, input_dtype: Any = None, train: bool = True) -> OpGraph:
         """Trace a Keras 3 model symbolically: functional, sequential or subclassed.
 
@@ -225,13 +227,13 @@ class OpGraph:
         about = traced.attributes | {"kernels": kernels, "caveats": said, "error_scale": error_scale}
         graph = cls.from_operators(traced.operators, traced.edges, **about)
         for caveat in graph.caveats:
-            warnings.warn(f"{graph.name}: {caveat}.", IncompleteTraceWarning, stacklevel=3)
+            warnings.warn(f"{graph.name}: {caveat}.", IncompleteTraceWarning, stacklevel=stack_level())
         if graph.other_:
             warnings.warn(
                 f"{graph.name} has operators that are not in the vocabulary and count as 'Other', without "
                 f"operations: {', '.join(graph.other_)}.",
                 UnknownOperatorWarning,
-                stacklevel=3,
+                stacklevel=stack_level(),
             )
         return graph
 

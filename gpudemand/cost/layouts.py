@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import STRING
-from gpudemand._validation import InputError, check_number
+from gpudemand._validation import InputError, check_number, told
 from gpudemand.cost.job import TrainingJob, TrainingRun
 from gpudemand.cost.large_models import LargeModelPredictor, layouts_of
 from gpudemand.units import SECONDS_PER_HOUR
@@ -21,6 +21,7 @@ _COUNTS = (1, 2, 4, *range(8, 64, 8), *(2**power for power in range(6, 15)))
 _SIZES = (1, 2, 4, 8)
 
 
+@told("Comparing layouts")
 def suggest_layouts(
     job: TrainingJob,
     n_gpus: int | None = None,
@@ -74,6 +75,7 @@ def suggest_layouts(
     return best.drop_duplicates([*_DEGREES, "sharding"]).reset_index(drop=True)
 
 
+@told("Looking for the fewest GPUs")
 def smallest_n_gpus(
     job: TrainingJob, *, probability: float = 0.9, predictor: LargeModelPredictor | None = None
 ) -> pd.Series:

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import FloatArray, IntArray
-from gpudemand._validation import InputError, check_columns, check_number
+from gpudemand._validation import InputError, check_columns, check_number, stack_level, told
 from gpudemand.cost.gaussian_process import USUAL_SMS
 from gpudemand.cost.graph import OpGraph, check_graph
 from gpudemand.cost.liveness import Setting, step_events
@@ -154,7 +154,7 @@ class MemoryModel(IntervalMixin, BaseEstimator):
             warnings.warn(
                 f"{far} of {len(X)} jobs are larger than every job in training; their intervals are wide.",
                 FarFromTrainingWarning,
-                stacklevel=2,
+                stacklevel=stack_level(),
             )
         found = self.conformity_scores_.intervals(self._predict(X, self.coefficients_), _widening(excess), levels)
         return np.maximum(found, _bound_gib(X)[:, None])
@@ -274,6 +274,7 @@ def largest_that(fits: Callable[[int], bool], guess: int = 1) -> int:
     return bisect_left(range(high), True, lo=low + 1, key=lambda number: not fits(number)) - 1
 
 
+@told("Looking for the largest batch")
 def max_batch_size(
     model: MemoryModel,
     graph: OpGraph,

@@ -16,7 +16,7 @@ import pandas as pd
 
 from gpudemand._array import FloatArray, IntArray
 from gpudemand._files import read_manifest, replace_folder
-from gpudemand._validation import InputError, check_columns, check_length, check_number
+from gpudemand._validation import InputError, check_columns, check_length, check_number, told
 from gpudemand.cost.feature_table import ARCHITECTURE, distinct_graphs, features_from_jobs, listed_jobs
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, features_by_name
@@ -325,6 +325,7 @@ class CostModel:
         self.random_state = random_state
 
     @classmethod
+    @told("Loading the cost model")
     def load(cls, folder: str | os.PathLike[str] | None = None, *, host: float | str | None = None) -> CostModel:
         """Load a fitted model; its files hold arrays and JSON, no code (and no pickle).
 
@@ -376,6 +377,7 @@ class CostModel:
         save_models(folder, self._fitted(), {"random_state": self.random_state, "fitted_on": self.fitted_on_})
         return Path(folder)
 
+    @told("Fitting {}")
     def fit(self, jobs: Sequence[TrainingJob], costs: pd.DataFrame, groups: Any = None) -> CostModel:
         """Fit to measurements; kinds of device (CPU or GPU) without any keep their models.
 
@@ -418,6 +420,7 @@ class CostModel:
         X = _INPUTS[target](jobs)
         return TARGETS[target](random_state=self.random_state).fit(X[known], y[known], groups=groups[known])
 
+    @told("Predicting costs")
     def predict(self, jobs: Jobs, level: Sequence[float] | float = 90, training_script: bool = False) -> pd.DataFrame:
         """Predict seconds a step and GiB, with intervals.
 

@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 import gpudemand
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, stack_level
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.job import framework_of
 from gpudemand.cost.networks import built
@@ -65,7 +65,7 @@ def trace_module_path(
     if "error" in answer:
         raise InputError(answer["error"])
     for kind, text in answer["warnings"]:
-        warnings.warn(text, _WARNINGS[kind], stacklevel=2)
+        warnings.warn(text, _WARNINGS[kind], stacklevel=stack_level())
     return _from_json(answer["graph"])
 
 

@@ -13,7 +13,7 @@ from sklearn.base import RegressorMixin
 from sklearn.model_selection import GroupKFold, KFold
 
 from gpudemand._array import BoolArray, FloatArray, IntArray
-from gpudemand._validation import InputError, check_length, check_number
+from gpudemand._validation import InputError, check_length, check_number, stack_level
 from gpudemand.cost.graph_features import OPERATOR_CLASSES
 
 #: Cauchy scales of the graduated robust fit, from a nearly quadratic loss to one that discounts errors beyond 5 %.
@@ -259,7 +259,7 @@ def several_groups(groups: IntArray) -> IntArray:
     warnings.warn(
         "groups holds a single group: nothing is known of others, and intervals are about more jobs of this one.",
         UserWarning,
-        stacklevel=3,
+        stacklevel=stack_level(),
     )
     return np.arange(len(groups))
 

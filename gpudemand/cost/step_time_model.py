@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import BoolArray, FloatArray, IntArray
 from gpudemand._files import read_whole, replace_file
-from gpudemand._validation import InputError, check_columns, check_number
+from gpudemand._validation import InputError, check_columns, check_number, stack_level
 from gpudemand.cost import gaussian_process as gp
 from gpudemand.cost.host import LAUNCHES, Hosts, device_seconds, step_seconds
 from gpudemand.cost.host import STORED as STORED_HOSTS
@@ -509,7 +509,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         parts, distances = self._predict(X)
         far = distances > self.ood_threshold_
         if levels and far.any():
-            warnings.warn(self._unlike_training(X, far), FarFromTrainingWarning, stacklevel=2)
+            warnings.warn(self._unlike_training(X, far), FarFromTrainingWarning, stacklevel=stack_level())
         bound = X[LOWER_BOUND].to_numpy(dtype=float) if LOWER_BOUND in X.columns else np.zeros(len(X))
         found = parts.intervals(self.conformity_scores_, levels)
         return found * np.maximum(bound[:, None] / np.maximum(found[:, :1], np.finfo(float).tiny), 1.0)

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from gpudemand._array import FloatArray
-from gpudemand._validation import check_choice, check_columns, check_number
+from gpudemand._validation import check_choice, check_columns, check_number, told
 from gpudemand.cost.feature_table import EDGE
 from gpudemand.cost.regression import (
     NEEDED,
@@ -100,6 +100,7 @@ class TrainingCostRegressor(RegressorMixin, BaseEstimator):
         self.n_splits = n_splits
         self.random_state = random_state
 
+    @told("Fitting {}")
     def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> TrainingCostRegressor:
         """Fit additive model, correction and intervals.
 

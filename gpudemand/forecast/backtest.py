@@ -11,11 +11,12 @@ import pandas as pd
 from sklearn.base import clone
 
 from gpudemand import _parallel
-from gpudemand._validation import InputError, UnlikelyUsageWarning
+from gpudemand._validation import InputError, UnlikelyUsageWarning, told
 from gpudemand.forecast.forecaster import Forecaster, adapt, positive_int
 from gpudemand.forecast.panel import Panel, warn_unlikely
 
 
+@told("Backtesting")
 def cross_validation(
     model: Forecaster | Sequence[Forecaster],
     usage: pd.DataFrame,

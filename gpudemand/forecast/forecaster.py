@@ -15,7 +15,15 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import BoolArray, FloatArray, IntArray, one_thread
-from gpudemand._validation import InputError, UnlikelyUsageWarning, check_columns, check_number, shorten
+from gpudemand._validation import (
+    InputError,
+    UnlikelyUsageWarning,
+    check_columns,
+    check_number,
+    shorten,
+    stack_level,
+    told,
+)
 from gpudemand.forecast.intervals import PastErrors, check_levels, prediction_intervals
 from gpudemand.forecast.panel import (
     Panel,
@@ -201,6 +209,7 @@ class Forecaster(BaseEstimator):
     #: Whether seasons follow local time where clocks change; otherwise they are counted in bins.
     _local_clock = True
 
+    @told("Fitting {}")
     def fit(self, usage: pd.DataFrame, freq: object = None) -> Self:
         """Fit to the training series.
 
@@ -246,6 +255,7 @@ class Forecaster(BaseEstimator):
         return season_length(self.panel_.freq) if given is None else positive_int("season_length", given)
 
     @one_thread()
+    @told("Forecasting with {}")
     def predict(self, h: int, level: Sequence[float] | float | None = None) -> pd.DataFrame:
         """Forecast the next bins.
 
@@ -506,7 +516,7 @@ class ExternalForecaster(Forecaster):
         if len(refused) == len(lengths):
             raise InputError(f"{found}, the first {first}; give longer ones, or another model.") from error
         message = f"{found}, the first {first}; their newest value is repeated instead."
-        warnings.warn(message, UnlikelyUsageWarning, stacklevel=2)
+        warnings.warn(message, UnlikelyUsageWarning, stacklevel=stack_level())
 
     def _known_ahead(self, times: pd.DatetimeIndex) -> list[pd.DataFrame] | None:
         """Regressors of each series at some times, all of which must be known."""

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import FloatArray, IntArray, one_thread
+from gpudemand._validation import stack_level
 from gpudemand.forecast.combination import CombinedForecaster, PastLosses, inverse_loss_weights, weighted_trimmed_mean
 from gpudemand.forecast.forecaster import Forecaster, positive_int
 from gpudemand.forecast.intervals import check_levels, mean_error_quantiles
@@ -249,7 +250,7 @@ class HorizonForecaster(Forecaster):
                 f"The history of {n_times} bins shows errors {longest} bins ahead at least twice, not {h}: "
                 "intervals further ahead extend the growth of the errors with distance, so leave a margin."
             )
-            warnings.warn(message, ShortHistoryWarning, stacklevel=5)
+            warnings.warn(message, ShortHistoryWarning, stacklevel=stack_level())
 
     def _min_train(self) -> int:
         return _first_origin(self.panel_.values.shape[1], self._week)

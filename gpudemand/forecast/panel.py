@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import BoolArray, FloatArray, IntArray
-from gpudemand._validation import InputError, UnlikelyUsageWarning, as_pandas, check_usage, shorten
+from gpudemand._validation import InputError, UnlikelyUsageWarning, as_pandas, check_usage, shorten, stack_level
 from gpudemand.usage.bins import parse_freq
 
 _DAY = pd.Timedelta("1D")
@@ -263,7 +263,7 @@ def warn_unlikely(usage: object, panel: Panel) -> None:
     sentences = _unused(table), _ended(panel, known, rows), _holes(panel, known, rows), _never(panel, rows)
     for sentence in (*sentences, _outlier(panel), _alike(panel)):
         if sentence is not None:
-            warnings.warn(sentence, UnlikelyUsageWarning, stacklevel=3)
+            warnings.warn(sentence, UnlikelyUsageWarning, stacklevel=stack_level())
 
 
 def _unused(table: pd.DataFrame) -> str | None:

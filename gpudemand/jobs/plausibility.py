@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import BoolArray, FloatArray
-from gpudemand._validation import UnlikelyJobsWarning, shorten
+from gpudemand._validation import UnlikelyJobsWarning, shorten, stack_level
 from gpudemand.jobs.schema import FINISHED, TIME
 from gpudemand.jobs.table import begin_times, gave_up, start_times, to_nanoseconds
 from gpudemand.units import format_count, format_number_of, format_seconds
@@ -81,7 +81,7 @@ def not_counted(names: Sequence[str], shown: str = "") -> str:
 def warn_doubts(sentences: Iterable[str], source: str) -> None:
     """Warn of each thing that is doubtful in a log."""
     for sentence in sentences:
-        warnings.warn(f"{source}: {sentence}", UnlikelyJobsWarning, stacklevel=3)
+        warnings.warn(f"{source}: {sentence}", UnlikelyJobsWarning, stacklevel=stack_level())
 
 
 def complete_period(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from gpudemand._array import STRING
 from gpudemand._files import replace_file
-from gpudemand._validation import InputError, check_choice
+from gpudemand._validation import InputError, check_choice, told
 from gpudemand.jobs import billing, log_formats, schedulers, slurm, swf
 from gpudemand.jobs.columns import LogColumns
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, TextTable, as_file, check_header, existing_path, read_table
@@ -171,6 +171,7 @@ def formats() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["name", "description", "needs"])
 
 
+@told("Reading the log")
 def read_jobs(
     path: str | os.PathLike[str],
     format: str = "canonical",  # noqa: A002
@@ -382,6 +383,7 @@ def _likely(table: TextTable) -> str:
     return f" It looks like format={max(fits, key=lambda name: len(FORMATS[name].columns))!r}." if fits else ""
 
 
+@told("Writing jobs")
 def write_jobs(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     """Write a job table so that ``read_jobs(path)`` gives it back.
 

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from gpudemand._array import STRING, BoolArray, FloatArray, IntArray
-from gpudemand._validation import InputError, RejectedRowsWarning, as_pandas, check_columns
+from gpudemand._validation import InputError, RejectedRowsWarning, as_pandas, check_columns, stack_level
 from gpudemand.jobs import schema
 from gpudemand.jobs.columns import LogColumns, canonical_status, map_unique
 from gpudemand.jobs.files import TextTable
@@ -127,7 +127,7 @@ def warn_rejections(rejected: Mapping[str, int], total: int, source: str) -> Non
     if rejected:
         parts = ", ".join(f"{count:,} {reason}" for reason, count in sorted(rejected.items(), key=lambda kv: -kv[1]))
         message = f"{source}: {sum(rejected.values()):,} of {total:,} rows left out ({parts})."
-        warnings.warn(message, RejectedRowsWarning, stacklevel=3)
+        warnings.warn(message, RejectedRowsWarning, stacklevel=stack_level())
 
 
 def saved_attrs(file: Any, source: str = "the file") -> dict[str, Any]:

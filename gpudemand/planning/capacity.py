@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import FloatArray
-from gpudemand._validation import InputError, check_choice, check_columns, check_number, nearest
+from gpudemand._validation import InputError, check_choice, check_columns, check_number, nearest, told
 from gpudemand.planning.quantiles import QuantileTable, ratios_to_mean
 from gpudemand.planning.wait_plan import PooledWaitPlan, WaitPlan, plan_waits
 from gpudemand.units import WEEK, format_count, parse_duration
@@ -422,6 +422,7 @@ def _dates(times: pd.Series) -> pd.Series:
     return times.dt.strftime("%Y-%m-%d").fillna("never")
 
 
+@told("Planning capacity")
 def plan_capacity(
     forecast: pd.DataFrame,
     *,

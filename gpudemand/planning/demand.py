@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import BoolArray, FloatArray, IntArray, solve_each
-from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand._validation import InputError, check_choice, check_number, told
 from gpudemand.forecast.intervals import PastErrors, check_levels, prediction_intervals
 from gpudemand.forecast.panel import Panel, phase_mean, rolling_mean
 from gpudemand.jobs.table import check_jobs, checked_as_of, seconds_since, start_times, wall_clock_seconds
@@ -462,6 +462,7 @@ class JobDemandModel(BaseEstimator):
         self.running = running
         self.combine = combine
 
+    @told("Fitting {}")
     def fit(self, jobs: pd.DataFrame, usage: pd.DataFrame, freq: object = None) -> JobDemandModel:
         """Fit to a log and its usage; the forecast starts where the usage ends.
 
@@ -501,6 +502,7 @@ class JobDemandModel(BaseEstimator):
         self._forecasts: dict[int, tuple[FloatArray, PastErrors]] = {}
         return self
 
+    @told("Forecasting with {}")
     def predict(self, h: int, level: Sequence[float] | float | None = None) -> pd.DataFrame:
         """Forecast the next bins.
 

@@ -10,7 +10,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpudemand._array import STRING, BoolArray, FloatArray, IntArray
-from gpudemand._validation import InputError, as_numbers, check_choice, check_number, nearest, require_names, shorten
+from gpudemand._validation import (
+    InputError,
+    as_numbers,
+    check_choice,
+    check_number,
+    nearest,
+    require_names,
+    shorten,
+    told,
+)
 from gpudemand.jobs.schema import LATEST
 from gpudemand.jobs.table import check_jobs, gave_up, seconds_since, start_times, to_nanoseconds
 from gpudemand.jobs.times import parse_timestamp
@@ -106,6 +115,7 @@ def _over_time(label: str, gpus: Gpus) -> tuple[IntArray, FloatArray]:
 _LONGEST_S = 1e9
 
 
+@told("Simulating a queue")
 def simulate_queue(
     jobs: pd.DataFrame,
     capacity: Capacity,

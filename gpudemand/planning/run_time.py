@@ -14,7 +14,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import STRING, BoolArray, FloatArray, IntArray
-from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand._validation import InputError, check_choice, check_number, told
 from gpudemand.forecast.intervals import check_levels
 from gpudemand.jobs.schema import OTHER_KEYS
 from gpudemand.jobs.table import (
@@ -513,6 +513,7 @@ class RunTimeModel(BaseEstimator):
         self.max_iter = max_iter
         self.random_state = random_state
 
+    @told("Fitting {}")
     def fit(self, jobs: pd.DataFrame, until: object = None) -> RunTimeModel:
         """Fit to a log as of a time.
 
@@ -602,6 +603,7 @@ class RunTimeModel(BaseEstimator):
         later = jobs[jobs["submit"] >= self.until_]
         return pd.concat([self.log_, later], ignore_index=True) if len(later) else self.log_
 
+    @told("Predicting run times")
     def predict(self, jobs: pd.DataFrame, level: Sequence[float] | float = 80) -> pd.DataFrame:
         """Predict run times from the information available at submission.
 

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpudemand._array import FloatArray
-from gpudemand._validation import InputError, as_pandas, check_choice, check_columns, check_number, nearest
+from gpudemand._validation import InputError, as_pandas, check_choice, check_columns, check_number, nearest, told
 from gpudemand.datasets.devices import PRECISIONS, device
 from gpudemand.jobs.table import as_of, check_jobs, seconds_since, start_times
 from gpudemand.jobs.times import parse_timestamp
@@ -319,6 +319,7 @@ class WhatIf:
                 forecast[names] = forecast[names].add(event.added_gpus(forecast), axis=0)
         return forecast
 
+    @told("Planning scenarios")
     def compare(self, scenarios: Mapping[str, Scenario]) -> pd.DataFrame:
         """Compare the plans of several scenarios.
 

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import STRING, FloatArray
-from gpudemand._validation import InputError, as_numbers, as_pandas, check_columns, check_number, nearest
+from gpudemand._validation import InputError, as_numbers, as_pandas, check_columns, check_number, nearest, told
 from gpudemand.datasets.devices import device
 from gpudemand.jobs.table import as_of, check_jobs, seconds_since, start_times
 from gpudemand.jobs.times import parse_timestamp
@@ -224,6 +224,7 @@ class TrainingRunTime(BaseEstimator):
         self.startup_s = startup_s
         self.prior_jobs = prior_jobs
 
+    @told("Fitting {}")
     def fit(self, jobs: pd.DataFrame, until: object = None) -> TrainingRunTime:
         """Fit the ratios to the jobs that have ended.
 
@@ -434,6 +435,7 @@ def _completed(jobs: pd.DataFrame, step_time: StepTime, startup_s: float) -> pd.
 ALL_NETWORKS = "all"
 
 
+@told("Comparing costs with the log")
 def costs_against_log(jobs: pd.DataFrame, step_time: StepTime, startup_s: float = 60.0) -> pd.DataFrame:
     """Predicted run times of a log's completed training jobs against what they took, by network and GPU type.
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import FloatArray
-from gpudemand._validation import InputError, check_choice, check_number, nearest, shorten
+from gpudemand._validation import InputError, check_choice, check_number, nearest, shorten, told
 from gpudemand.jobs.table import check_jobs
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.planning.need import WINDOW_S, NeedForecast, WaitTarget, forecast_need, wait_target
@@ -258,6 +258,7 @@ def _wanted(jobs: pd.DataFrame, until: pd.Timestamp) -> float:
     return float(usage_series(jobs, by=None, value="wanted", until=until)["y"].sum())
 
 
+@told("Planning for waits")
 def plan_waits(
     forecast: pd.DataFrame,
     jobs: pd.DataFrame,

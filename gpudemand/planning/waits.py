@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import FloatArray
-from gpudemand._validation import InputError, check_number
+from gpudemand._validation import InputError, check_number, told
 from gpudemand.jobs.table import check_jobs, gave_up, seconds_since, start_times
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.planning.queue import run_seconds, simulate_queue
@@ -17,6 +17,7 @@ from gpudemand.units import DAY, WEEK
 from gpudemand.usage.series import end_of_record
 
 
+@told("Simulating queues")
 def expected_queueing(
     jobs: pd.DataFrame,
     capacities: Sequence[float],
@@ -135,6 +136,7 @@ def _utilization(jobs: pd.DataFrame, capacity: float, begin: pd.Timestamp, until
 _LEAST, _PRECISION = 0.3, 0.005
 
 
+@told("Simulating queues")
 def effective_capacity(
     jobs: pd.DataFrame,
     installed: float,

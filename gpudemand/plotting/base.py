@@ -35,6 +35,8 @@ CUTOFF = "#b4b4b8"
 WIDE, NARROW = 0.16, 0.30
 #: Paul Tol's muted colours, dark and light in turn so that neighbours in a stack differ in lightness.
 GROUPS = ("#332288", "#88ccee", "#117733", "#ddcc77", "#cc6677", "#44aa99", "#882255")
+#: The same for lines, which need three times the luminance of what is behind them, or a third: the light ones darker.
+LINES = ("#332288", "#1e97d3", "#117733", "#a28e28", "#cc6677", "#3e9b8c", "#882255")
 _GREYS = ("#f6f6f7", "#8e8e94", "#2c2c31")
 
 #: Axis label, with unit, by the ``value`` of `usage_series`.

@@ -13,6 +13,7 @@ import pandas as pd
 import gpudemand
 from gpudemand._files import check_replaceable, replace_folder
 from gpudemand._tables import write_table
+from gpudemand._validation import stack_level
 from gpudemand.report.figures import Drawing, draw_figures
 from gpudemand.report.history import (
     FORMAT,
@@ -161,7 +162,7 @@ def write_report(
         kept = keep_history(out_dir, folder, log_end)
         _write(folder, page, tables, figures, study.headline)
     for sentence in (*named, *kept):
-        warnings.warn(f"{str(out_dir)!r}: {sentence}", stacklevel=2)
+        warnings.warn(f"{str(out_dir)!r}: {sentence}", stacklevel=stack_level())
     return out_dir / "index.html"
 
 

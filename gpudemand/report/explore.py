@@ -189,7 +189,7 @@ def _demand(study: Study, table: pd.DataFrame) -> dict[str, Any]:
             _choice("period", "Period", list(periods["period"]), 0),
         ],
         "what": f"GPUs {'wanted' if source.demand == 'wanted' else 'held'}",
-        "colors": base.GROUPS,
+        "colors": base.LINES,
         "x": _times(days),
         "total": _numbers(total["y"]),
         "spans": [[max(_time(row.begin), _time(days[0])), _time(row.end)] for row in periods.itertuples()],

@@ -117,6 +117,10 @@ def _hours(value: float) -> str:
     return format_wait(value * SECONDS_PER_HOUR)
 
 
+def _duration(value: str) -> str:
+    return format_seconds(parse_duration(value).total_seconds())
+
+
 def _signed_count(value: float) -> str:
     return f"{value:+,.0f}" if round(value) else "0"
 
@@ -201,7 +205,7 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "risk": ("risk", format_risk),
     "step": ("step", _long_text),
     "peak_utilization": ("largest need over installed", _percent),
-    "wait": ("start within", truncate),
+    "wait": ("start within", _duration),
     "required_80": ("80% of the jobs", format_count),
     "required_90": ("90%", format_count),
     "required_95": ("95%", format_count),

@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
 from gpudemand._array import FloatArray, IntArray, one_thread
-from gpudemand._validation import check_choice
+from gpudemand._validation import check_choice, told
 from gpudemand.segments.features import (
     TABLES,
     FeatureTable,
@@ -183,6 +183,7 @@ class Selection(NamedTuple):
     table: pd.DataFrame
 
 
+@told("Choosing the number of segments")
 def select_n_segments(
     positions: FloatArray, max_segments: int, rng: np.random.Generator, *, within_variance: float = 0.0
 ) -> Selection:
@@ -321,7 +322,7 @@ class JointModel:
         """Return the features of the users to cluster, in the order of `rows`; warn of extrapolated distances."""
         table = features.iloc[rows]
         for name in (name for name in self.blocks if name in TABLES):
-            warn_outside(columns_of(table, name), name, stacklevel=4)
+            warn_outside(columns_of(table, name), name)
         return table
 
     def select(self, table: pd.DataFrame, max_segments: int, rng: np.random.Generator) -> Selection:

@@ -14,7 +14,7 @@ from sklearn.pipeline import FeatureUnion
 
 from gpudemand import _parallel
 from gpudemand._array import FloatArray
-from gpudemand._validation import InputError, check_choice
+from gpudemand._validation import InputError, check_choice, stack_level
 from gpudemand.datasets.registry import bundled_path
 from gpudemand.segments.rfm import PRESENCE_FEATURES, RFM, CalendarProfile, UserPresence
 from gpudemand.segments.rips import RipsStatistics
@@ -171,7 +171,7 @@ def project(features: FloatArray, block: str = "rhythm") -> FloatArray:
     return np.asarray(standardize(features, table.location, table.scale) @ table.weights)
 
 
-def warn_outside(features: pd.DataFrame, block: str, *, stacklevel: int = 2) -> None:
+def warn_outside(features: pd.DataFrame, block: str) -> None:
     """Warn where a fitted feature of most users is beyond two standard deviations of the data it was fitted on."""
     table = load_discriminants(block)
     fitted = features.iloc[:, : len(table.location)]
@@ -184,7 +184,7 @@ def warn_outside(features: pd.DataFrame, block: str, *, stacklevel: int = 2) -> 
             "which distances between users were fitted; segments may be meaningless. Take a longer history, or blocks "
             "that are not fitted, such as blocks=['presence'].",
             ExtrapolationWarning,
-            stacklevel=stacklevel,
+            stacklevel=stack_level(),
         )
 
 

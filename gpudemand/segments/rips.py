@@ -10,7 +10,7 @@ import numpy as np
 
 from gpudemand import _parallel
 from gpudemand._array import FloatArray
-from gpudemand._validation import check_choice, check_number
+from gpudemand._validation import check_choice, check_number, told
 from gpudemand.segments.topology import (
     PUBLISHED,
     centre_and_width,
@@ -28,6 +28,7 @@ _MAX_DIMENSION = 1
 _ROWS_PER_TASK = 128
 
 
+@told("Computing persistence")
 def rips_persistence(points: object, *, max_dimension: int = 1, n_landmarks: int | None = None) -> FloatArray:
     """Compute the Vietoris-Rips persistence diagram of a point cloud.
 

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import BoolArray, FloatArray, IntArray
-from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand._validation import InputError, check_choice, check_number, told
 from gpudemand.segments.clustering import RULES, ConsensusModel, JointModel, canonical_order
 from gpudemand.segments.rips import RipsStatistics
 from gpudemand.segments.usage_matrix import Matrix, as_matrix
@@ -127,6 +127,7 @@ class TopologicalSegmenter(ClusterMixin, TransformerMixin, BaseEstimator):
         self.rips = rips
         self.random_state = random_state
 
+    @told("Segmenting users")
     def fit(self, X: object, y: object = None) -> Self:
         """Cluster the users in `X`.
 
@@ -160,6 +161,7 @@ class TopologicalSegmenter(ClusterMixin, TransformerMixin, BaseEstimator):
         self.n_features_in_ = matrix.values.shape[1]
         return self
 
+    @told("Assigning users to segments")
     def predict(self, X: object) -> IntArray:
         """Return the most probable segment of each user, also of users not seen in ``fit``.
 

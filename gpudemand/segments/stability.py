@@ -11,13 +11,14 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand import _parallel
-from gpudemand._validation import InputError, check_number
+from gpudemand._validation import InputError, check_number, told
 from gpudemand.segments.clustering import jaccard_recovery
 from gpudemand.segments.features import TOPOLOGY, choose_blocks
 from gpudemand.segments.segmenter import TopologicalSegmenter
 from gpudemand.segments.usage_matrix import as_matrix
 
 
+@told("Segmenting samples of users")
 def segment_stability(
     segmenter: TopologicalSegmenter,
     X: pd.DataFrame,
@@ -81,6 +82,7 @@ def _resample(task: tuple[TopologicalSegmenter, pd.DataFrame, int]) -> list[floa
     return [adjusted_rand_score(segmenter.labels_, labels), *jaccard_recovery(segmenter.labels_, labels)]
 
 
+@told("Segmenting without each group of features")
 def segment_ablation(
     segmenter: TopologicalSegmenter,
     X: pd.DataFrame,

@@ -15,7 +15,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from gpudemand._array import STRING, FloatArray, IntArray
-from gpudemand._validation import InputError, check_number, nearest, shorten
+from gpudemand._validation import InputError, check_number, nearest, shorten, told
 from gpudemand.datasets.devices import device
 from gpudemand.planning.capacity import broadcast_by_time
 from gpudemand.planning.purchases import HOURS_A_YEAR, FleetOutcome, FleetWindow, Purchase, least
@@ -45,6 +45,7 @@ _SHARED = ("work", "price_kwh")
 _WORK = np.array([0.5, 0.75, 1.0, 1.5, 2.0])
 
 
+@told("Comparing purchases")
 def compare_purchases(
     study: Study,
     options: Mapping[str, Purchase | Mapping[str, Any]],

@@ -13,7 +13,7 @@ import pandas as pd
 
 from gpudemand._array import STRING
 from gpudemand._tables import printable
-from gpudemand._validation import InputError, UnlikelyJobsWarning, as_pandas, check_usage
+from gpudemand._validation import InputError, UnlikelyJobsWarning, as_pandas, check_usage, stack_level
 from gpudemand.forecast.panel import infer_freq, mean_step
 from gpudemand.jobs.plausibility import complete_period, doubts, unlikely_jobs
 from gpudemand.jobs.schema import COLUMNS, FINISHED
@@ -484,5 +484,5 @@ def source_of(given: pd.DataFrame, settings: Settings, tz: str | None) -> Source
     source = JobSource.of(printable(check_jobs(given, tz=tz, allow_unknown=True)), settings)
     for sentence in source.unlikely():
         if sentence not in doubts(given.attrs):  # of which its reader has warned
-            warnings.warn(sentence, UnlikelyJobsWarning, stacklevel=3)
+            warnings.warn(sentence, UnlikelyJobsWarning, stacklevel=stack_level())
     return source

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import STRING
-from gpudemand._validation import InputError, check_columns, check_number
+from gpudemand._validation import InputError, check_columns, check_number, told
 from gpudemand.jobs.table import check_jobs
 from gpudemand.store import is_store
 from gpudemand.usage.read import pulled_usage
@@ -19,6 +19,7 @@ from gpudemand.usage.read import pulled_usage
 _UNDER = (5, 20, 50)
 
 
+@told("Computing idle GPUs")
 def idle_table(
     jobs: pd.DataFrame | str | os.PathLike[str],
     by: str = "user",

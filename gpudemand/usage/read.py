@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import STRING
-from gpudemand._validation import InputError, check_choice, check_columns, check_usage
+from gpudemand._validation import InputError, check_choice, check_columns, check_usage, told
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, open_parquet
 from gpudemand.jobs.log_formats import read_prometheus
 from gpudemand.jobs.plausibility import DOUBTS
@@ -144,6 +144,7 @@ def binned_means(wide: pd.DataFrame, freq: object, step: pd.Timedelta, min_share
     return groups.mean().where(share >= min_share).reindex(range(len(edges) - 1)).set_axis(edges[:-1])
 
 
+@told("Reading usage")
 def read_usage(
     path: str | Path,
     format: str = "canonical",  # noqa: A002

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from gpudemand._array import STRING, FloatArray, IntArray
-from gpudemand._validation import InputError, as_wide, check_choice, check_usage, shorten
+from gpudemand._validation import InputError, as_wide, check_choice, check_usage, shorten, told
 from gpudemand.jobs.plausibility import complete_period
 from gpudemand.jobs.schema import microseconds
 from gpudemand.jobs.table import check_jobs, saved_attrs
@@ -84,6 +84,7 @@ def _levels(log: JobLogQuery | RunsQuery, begin: int, until: int) -> Iterator[tu
 VALUES = ("gpu_hours", "gpus", "gpus_peak", "wanted", "jobs")
 
 
+@told("Computing usage")
 def usage_series(
     jobs: pd.DataFrame | str | os.PathLike[str],
     by: str | Sequence[str] | None = "user",

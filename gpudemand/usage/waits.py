@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import STRING, FloatArray
-from gpudemand._validation import InputError, as_pandas, check_choice
+from gpudemand._validation import InputError, as_pandas, check_choice, told
 from gpudemand.jobs.table import check_jobs, gave_up, seconds_since, start_times, wall_clock_seconds
 from gpudemand.jobs.times import parse_timezone
 
 _COLUMNS = ("user", "group", "cluster", "gpu_type", "partition", "queue", "qos", "reason")
 
 
+@told("Computing waits")
 def wait_table(jobs: pd.DataFrame, by: str | None = None, *, tz: object = None) -> pd.DataFrame:
     """Waits of the jobs of a log, all together or by group.
 
