@@ -134,6 +134,8 @@ def whose_demand(period: pd.DataFrame, name: str, demand: str) -> str:
     >>> print(whose_demand(rows.assign(change_gpus=[-1.0, 2.0]), "user", "wanted"))
     May 2026: 8.0 GPUs wanted on average, +1.0 against the period before. Most by user ada (75%); the largest change is
     that of user bo (+2.0).
+    >>> print(whose_demand(rows.assign(change_gpus=0.0), "user", "gpus"))
+    May 2026: 8.0 GPUs held on average, as in the period before. Most by user ada (75%); no user's changed.
     """
     if period.empty or not period["gpus"].any():
         return "No GPU was wanted in this period."
@@ -144,10 +146,11 @@ def whose_demand(period: pd.DataFrame, name: str, demand: str) -> str:
     if period["change_gpus"].isna().all():
         return f"{said}. {most}."
     changing = period.loc[period["change_gpus"].abs().idxmax()]
-    return (
-        f"{said}, {signed_count(period['change_gpus'].sum())} against the period before. {most}; the largest change is "
-        f"that of {name} {truncate(changing['name'])} ({signed_count(changing['change_gpus'])})."
-    )
+    total_change, change = signed_count(period["change_gpus"].sum()), signed_count(changing["change_gpus"])
+    said += ", as in the period before" if total_change == "0" else f", {total_change} against the period before"
+    if change == "0":
+        return f"{said}. {most}; no {name}'s changed."
+    return f"{said}. {most}; the largest change is that of {name} {truncate(changing['name'])} ({change})."
 
 
 def missed(numbers: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import gpudemand as gd
+from gpudemand.plotting.base import GROUPS, LINES
 from gpudemand.report.explore import as_json, explore
 from tests.report.conftest import HOSTILE
 
@@ -111,3 +112,18 @@ def test_a_log_of_few_days_and_usage_without_jobs_have_what_they_allow(quick_mod
     assert set(places(panels["outlook"])) == {"level", "order"}
     assert places(panels["demand"])["by"] == ["group"]
     assert "To hold what is wanted at once" in panels["outlook"]["said"][0][0][0]
+
+
+def test_lines_stand_out_from_the_paper():
+    def luminance(color):
+        parts = np.array([int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+        return np.where(parts <= 0.04, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+
+    assert min(1.05 / (luminance(color) + 0.05) for color in LINES) >= 3
+    assert max(luminance(color) for color in GROUPS) > 0.5  # areas, which have neighbours, may be lighter
+
+
+def test_targets_are_named_as_on_the_buttons(html, panels):
+    table = re.search(r'<table id="table-targets".*?</table>', html, re.DOTALL)[0]
+    waits = panels["outlook"]["choices"][0]["options"]
+    assert re.findall(r"<td[^>]*>\s*([\d.]+ \w+)\s*</td>", table) == waits
