@@ -115,7 +115,7 @@ def shown_as_html(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def html_table(table: pd.DataFrame) -> str:
-    """HTML of a table to read: numbers rounded, dates as dates, without columns that are empty.
+    """HTML of a `readable` table.
 
     Examples
     --------
@@ -124,9 +124,13 @@ def html_table(table: pd.DataFrame) -> str:
     >>> "2026-03-01<" in shown, "1,234.57" in shown, "price" in shown
     (True, True, False)
     """
-    shown = table.dropna(axis=1, how="all") if len(table) else table
     index = not (isinstance(table.index, pd.RangeIndex) and table.index.name is None)
-    return shown.apply(_as_text).to_html(index=index, border=0, justify="left", max_rows=60)
+    return readable(table).to_html(index=index, border=0, justify="left", max_rows=60)
+
+
+def readable(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table to read: numbers rounded, dates as dates, without columns that are empty."""
+    return (table.dropna(axis=1, how="all") if len(table) else table).apply(_as_text)
 
 
 def _as_text(column: pd.Series) -> pd.Series:

@@ -107,6 +107,26 @@ class TestEveryNotebook:
         )
         assert first < len(every) / 3
 
+    def test_every_figure_is_said_in_words_to_who_does_not_see_it(self, path):
+        """The docs read them from the cell, which outlives a run, other readers from the output."""
+        drawn = [
+            (cell["metadata"]["mystnb"]["image"]["alt"], output["metadata"]["image/png"]["alt"])
+            for cell in cells(path, "code")
+            for output in cell["outputs"]
+            if "image/png" in output.get("data", {})
+        ]
+        assert all(of_cell == of_output and 30 <= len(of_cell) <= 100 for of_cell, of_output in drawn)
+        assert len({alt for alt, _ in drawn}) == len(drawn) > 0
+
+    def test_tables_are_rounded_and_dates_are_dates(self, path):
+        shown = [
+            "".join(output["data"]["text/html"])
+            for cell in cells(path, "code")
+            for output in cell["outputs"]
+            if "<p><b>" in "".join(output.get("data", {}).get("text/html", ""))
+        ]
+        assert not [html for html in shown if re.search(r"NaT|NaN|00:00:00|>\d+\.\d{4,}<", html)]
+
     def test_cells_are_short_and_define_nothing(self, path):
         for number, cell in enumerate(cells(path, "code")):
             text = source(cell)

@@ -298,6 +298,8 @@ def test_it_prints_its_answer():
     text = repr(study())
     assert text.startswith("Study: So that 90% of the jobs start within 1 h from ")
     assert "this cluster requires" in study()._repr_html_()
+    assert "00:00" not in text
+    assert max(map(len, text.splitlines()[2:])) <= 120
 
 
 def forty_days_of(name, data, folder):

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar, cast, overload
 
 import pandas as pd
 
-from gpudemand._tables import html_table, shown_as_html
+from gpudemand._tables import html_table, readable, shown_as_html
 from gpudemand._validation import LOGGER, InputError, Skipped, as_pandas
 from gpudemand.forecast.forecaster import adapt
 from gpudemand.planning.programmes import PlannedWork, Programme, check_planned
@@ -606,7 +606,7 @@ class Study:
 
     def __repr__(self) -> str:
         answer, when = self._sentences()
-        return f"Study: {answer}\n{when}\n{self.plan.to_string(index=False)}"
+        return f"Study: {answer}\n{when}\n{readable(self.plan).to_string(index=False)}"
 
     def _repr_html_(self) -> str:
         answer, when = map(html.escape, self._sentences())
