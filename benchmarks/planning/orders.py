@@ -290,7 +290,7 @@ def promises() -> pd.DataFrame:
 
     By kind, lead and promised share: ``origins`` and ``logs``; ``came``, the share of origins whose four weeks needed
     more, and ``time``, that of the days from the arrival of the order to four weeks later from which on four weeks need
-    more. Means over logs, with margins that do not know the log.
+    more; ``error``, the standard error of `came`. Means over logs, with margins that do not know the log.
     """
     parts, table = [], bundled_windows()
     for kind in FIT_LEADS:
@@ -305,7 +305,10 @@ def promises() -> pd.DataFrame:
         origins=("came", "size"), came=("came", "mean"), time=("time", "mean")
     )
     groups = by_log.groupby(level=[0, 1, 2])
-    means = groups[["came", "time"]].mean().assign(origins=groups["origins"].sum(), logs=groups.size()).reset_index()
+    means = groups[["came", "time"]].mean().assign(
+        error=groups["came"].sem(), origins=groups["origins"].sum(), logs=groups.size()
+    )
+    means = means.reset_index()
     means.insert(2, "promised", 1 - means.pop("share").astype(float))
     return means
 
@@ -532,15 +535,19 @@ def outcome_errors(data: Path) -> pd.Series:
 
 
 KINDS = ("flat", "weekly", "outage", "decline")
+#: Growth of the logs that `dates` tries, a month.
+GROWTH, _MONTH = 0.05, 365.25 / 12
 
 
-def steady_log(seed: int, kind: str, days: int = 240) -> pd.DataFrame:
-    """Jobs of a cluster where nobody waits."""
+def steady_log(seed: int, kind: str, days: int = 240, jobs_a_day: int = 150) -> pd.DataFrame:
+    """Jobs of a cluster where nobody waits; of one that grows, `jobs_a_day` come in the end."""
     rng = np.random.default_rng(seed)
-    day = np.sort(rng.uniform(0, days, 150 * days))
-    share = {"weekly": 0.6 + 0.4 * np.sin(2 * np.pi * day / 7), "decline": 1 - 0.5 * day / days}.get(
-        kind, np.ones(len(day))
-    )
+    day = np.sort(rng.uniform(0, days, jobs_a_day * days))
+    share = {
+        "weekly": 0.6 + 0.4 * np.sin(2 * np.pi * day / 7),
+        "decline": 1 - 0.5 * day / days,
+        "growth": (1 + GROWTH) ** ((day - days) / _MONTH),
+    }.get(kind, np.ones(len(day)))
     day = day[(rng.random(len(day)) < share) & ~((kind == "outage") & (day > 150) & (day < 156))]
     run = np.exp(rng.normal(9.3, 1.0, len(day))).clip(60, 4 * _DAY_S)
     return _of_runs(
@@ -563,6 +570,47 @@ def needless_orders(n_seeds: int = 25, days: int = 90) -> pd.Series:
     return pd.Series(found)
 
 
+def dates(jobs_a_day: int, n_seeds: int = 12, lead: int = 90, until_due: int = 60) -> pd.Series:
+    """Orders on logs of 240 days that grow by 5 % a month, against the line through the needs of their later windows.
+
+    Installed is what that line reaches `until_due` days and a lead after the end of the log, so that an order of what
+    the line alone says is due in `until_due` days. ``gpus``: there. ``median``: the forecast at the arrival of an order
+    placed now, over the line. ``sufficient``: share of plans for the four weeks from there on. ``days late``: mean of
+    the orders, and ``largest``; negative is early. ``noise``: days of growth in one standard deviation of the needs
+    around the line: nobody who sees only windows knows the day better.
+    """
+    days, after = 240, np.arange(0, until_due + lead + 1, 15)
+    total = int(days + after[-1] + 28)
+    needs, line = [], []
+    for seed in range(n_seeds):
+        log = check_jobs(steady_log(seed, "growth", total, jobs_a_day))
+        end, until = log["submit"].min().floor("D") + pd.to_timedelta([total, days], unit="D")
+        needs.append(forecast_need(checked_as_of(log, until), TARGET, until))
+        times = JobTimes.from_log(log, end)
+        later = [times.window((day + 28 - after[-1] - 28) * _DAY_S) for day in after]
+        line.append([fewest_gpus(window, TARGET, guess=needs[-1].base) for window in later])
+    rate, level = np.polyfit(np.tile(after, n_seeds), np.log(line).ravel(), 1)
+    needed, installed = np.exp(level + rate * np.array([lead, after[-1]]))
+    coming = np.array(line)[:, after == lead].ravel()
+    late = np.array([_due(need, installed, lead) - until_due for need in needs])
+    return pd.Series(
+        {
+            "gpus": installed,
+            "median": np.mean([need.quantile(0.5, lead) for need in needs]) / needed,
+            "sufficient": np.mean([need.quantile(SHARE, lead) for need in needs] >= coming),
+            "days late": late.mean(),
+            "largest": np.abs(late).max(),
+            "noise": (np.log(line) - level - rate * after).std() / rate,
+        }
+    )
+
+
+def _due(need: NeedForecast, gpus: float, lead: int, within: int = 180) -> int:
+    """Days until the risk of the four weeks that an order can still help exceeds what is promised."""
+    risks = (need.exceedance(gpus / need.growth(day), lead) for day in range(within))
+    return next((day for day, risk in enumerate(risks) if risk > 1 - SHARE), within)
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -583,6 +631,8 @@ def main() -> None:
         print(f"Changes of the requirement with other constants\n{constants(args.data).round(4).to_string()}\n")
         print(f"Errors of shares in time between simulated queues\n{outcome_errors(args.data).round(3).to_string()}\n")
         print(f"Orders of 25 logs where nobody waits\n{needless_orders().to_string()}")
+        due = pd.DataFrame({size: dates(size) for size in (150, 450, 900)}).T.rename_axis("jobs a day")
+        print(f"Orders on logs that grow by 5 % a month\n{due.round(3).to_string()}")
     if args.promises or args.data is not None:
         print(f"Share of windows that need more, promised and what came\n{promises().round(3).to_string(index=False)}")
         print(f"Pinball loss of plans, and chosen by own past loss\n{by_past_loss().round(4).to_string()}")

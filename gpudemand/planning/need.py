@@ -35,10 +35,11 @@ _MOST_WEEKS = 52
 #: Jobs times windows beyond which fewer windows are simulated, as each takes several simulations. On a log of 1.6
 #: million jobs and its four GPU types this moves requirements by at most .8 %.
 _MOST_SIMULATED = 500_000
-#: Numbers of GPUs, relative to the need of the last window, on which outcomes are known; and of a window of more jobs,
-#: since a queue that grows all the time takes the longest to simulate. Where the shares in time are steepest, they
-#: are off by .03 to .12 between two of the first, .03 to .15 of the second (`outcome_errors` in the same file).
-_OUTCOMES, _FEW_OUTCOMES, _MANY_JOBS = np.geomspace(0.25, 4.0, 41), np.geomspace(0.8, 1.6, 8), 50_000
+#: Numbers of GPUs, relative to the need of the last window, on which outcomes are known; and of a window of more jobs.
+#: Where the shares in time are steepest, and the queue itself jumps, they are off by .03 to .12 between two of the
+#: first, .03 to .15 of the second (`outcome_errors` in the same file).
+_OUTCOMES, _MANY_JOBS = np.geomspace(0.25, 4.0, 41), 50_000
+_FEW_OUTCOMES = np.r_[0.25, 0.4, 0.6, np.geomspace(0.8, 1.6, 8), 2.5, 4.0]
 
 
 @dataclass(frozen=True)
