@@ -305,8 +305,10 @@ def promises() -> pd.DataFrame:
         origins=("came", "size"), came=("came", "mean"), time=("time", "mean")
     )
     groups = by_log.groupby(level=[0, 1, 2])
-    means = groups[["came", "time"]].mean().assign(
-        error=groups["came"].sem(), origins=groups["origins"].sum(), logs=groups.size()
+    means = (
+        groups[["came", "time"]]
+        .mean()
+        .assign(error=groups["came"].sem(), origins=groups["origins"].sum(), logs=groups.size())
     )
     means = means.reset_index()
     means.insert(2, "promised", 1 - means.pop("share").astype(float))

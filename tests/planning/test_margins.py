@@ -97,3 +97,11 @@ def test_a_short_plan_costs_nineteen_times_a_long_one():
 
 def test_nothing_is_ordered_where_nobody_waits():
     assert orders.needless_orders(n_seeds=3).sum() == 0
+
+
+@pytest.mark.slow
+def test_orders_on_a_log_that_grows_suffice():
+    found = orders.dates(450, n_seeds=4)
+    assert found["sufficient"] == 1
+    assert found["median"] == pytest.approx(1, abs=0.08)
+    assert abs(found["days late"]) < 2 * found["noise"]

@@ -502,6 +502,16 @@ def test_outcomes_improve_with_the_gpus(stationary):
     assert outcomes["waited_hours"].iloc[20] == pytest.approx(waits[np.isfinite(waits)].sum() / 3600 / 4)
 
 
+def test_on_half_of_what_a_large_log_needs_hardly_a_job_starts_in_time(stationary, monkeypatch):
+    need = stationary[1]
+    known = need.outcomes(TARGET)
+    monkeypatch.setattr(need_module, "_MANY_JOBS", 0)
+    few = need.outcomes(TARGET)
+    assert len(few) < len(known) / 2
+    short = [np.interp(0.5, table["ratio"], table["share_in_time"]) for table in (few, known)]
+    assert short == pytest.approx([short[1]] * 2, abs=0.05)
+
+
 def test_a_target_says_what_it_is():
     assert str(WaitTarget(3600.0, 0.9)) == "90 % of the jobs start within 1 h"
     assert str(wait_target("30min", 0.95, "gpu_hours", 8)) == (
