@@ -321,13 +321,13 @@ def shorten(value: object, width: int = 60) -> object:
 
 #: Tells the steps of what takes long, and the stages that a log does not allow.
 LOGGER = logging.getLogger("gpudemand")
-#: Seconds until a step is told, then until twice as many have passed, and so on.
-_TOLD_AFTER = 2.0
+#: Seconds until a step is told; then until twice as many have passed and so on, at most so many apart.
+_TOLD_AFTER, _APART = 2.0, 10.0
 
 
 @contextmanager
 def telling(step: str) -> Iterator[None]:
-    """Tell the logger, where it listens, of a step that takes longer than two seconds, four, eight and so on."""
+    """Tell the logger, where it listens, of a step that takes over two seconds, four, eight, then every ten."""
     if not LOGGER.isEnabledFor(logging.INFO):
         yield
         return
@@ -341,7 +341,7 @@ def telling(step: str) -> Iterator[None]:
 
 def _tell(step: str, ended: threading.Event) -> None:
     begin, passed = time.monotonic(), _TOLD_AFTER
-    while not ended.wait(passed):
+    while not ended.wait(min(passed, _APART)):
         passed = time.monotonic() - begin
         LOGGER.info("%s, %.0f s so far", step, passed)
 

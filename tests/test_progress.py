@@ -64,6 +64,14 @@ def test_reading_a_log_and_run_times_are_told(steps, tmp_path):
     assert list(dict.fromkeys(steps)) == told
 
 
+def test_stages_of_a_study_are_told(steps):
+    study = gd.Study(LOG, horizon=5, lead_time="5D")
+    assert len(study.drivers)
+    study.attempt("order_range", lambda: None)
+    assert steps[-1] == "Computing order range"
+    assert "Computing drivers" in steps
+
+
 def test_a_step_is_told_at_growing_intervals_and_no_longer_than_it_lasts(monkeypatch, caplog):
     monkeypatch.setattr(_validation, "_TOLD_AFTER", 0.02)
     with caplog.at_level("INFO", logger="gpudemand"), telling("Waiting"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
+from gpudemand._validation import told
 from gpudemand.plotting import (
     CapacityPlanDisplay,
     ExceedanceDisplay,
@@ -63,6 +64,7 @@ class Drawing(NamedTuple):
         return f'<svg class="axis" aria-hidden="true" viewBox="{box}" style="{style}">{axis}</svg>\n{text}'
 
 
+@told("Drawing figures")
 def draw_figures(study: Study, past: pd.DataFrame | None = None) -> dict[str, Drawing]:
     """Draw the figures of the report; stages that the log does not allow have none.
 

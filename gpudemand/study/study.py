@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar, cast, overload
 import pandas as pd
 
 from gpudemand._tables import html_table, readable, shown_as_html
-from gpudemand._validation import LOGGER, InputError, Skipped, as_pandas
+from gpudemand._validation import LOGGER, InputError, Skipped, as_pandas, telling
 from gpudemand.forecast.forecaster import adapt
 from gpudemand.planning.programmes import PlannedWork, Programme, check_planned
 from gpudemand.planning.purchases import Purchase
@@ -80,7 +80,8 @@ class result(cached_property[T]):  # noqa: N801
     def __get__(self, study: object | None, owner: type[Any] | None = None) -> Self | T:
         if study is None:
             return self
-        found = deepcopy(super().__get__(study, owner))
+        with telling(f"Computing {str(self.attrname).replace('_', ' ')}"):
+            found = deepcopy(super().__get__(study, owner))
         return shown_as_html(found) if isinstance(found, pd.DataFrame) else found
 
     def __set__(self, study: object, value: T) -> None:  # without it, the stage itself would hide this
@@ -228,7 +229,8 @@ class Study:
 
     def attempt(self, stage: str, compute: Callable[[], T]) -> T | None:
         """Compute a stage; None where the log does not allow it, and the reason is in `skipped`."""
-        return self._skipped.attempt(stage, compute)
+        with telling(f"Computing {stage.replace('_', ' ')}"):
+            return self._skipped.attempt(stage, compute)
 
     @property
     def skipped(self) -> Skipped:
