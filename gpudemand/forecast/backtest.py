@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from gpudemand import _parallel
 from gpudemand._validation import InputError, UnlikelyUsageWarning, told
-from gpudemand.forecast.forecaster import Forecaster, adapt, positive_int
+from gpudemand.forecast.forecaster import Forecaster, adapt, positive_int, warn_long_season
 from gpudemand.forecast.panel import Panel, warn_unlikely
 
 
@@ -75,6 +75,8 @@ def cross_validation(
     step = h if step_size is None else positive_int("step_size", step_size)
     panel = Panel.from_long(usage, allow_missing=True)
     warn_unlikely(usage, panel)
+    for model in models:
+        warn_long_season(model, len(panel.times))
     origins = _origins(len(panel.times), h, n_windows, step)
     windows = []
     for window in _parallel.stream(partial(_window, models, panel, h, level), origins, n_jobs):
@@ -87,15 +89,14 @@ def cross_validation(
 
 
 def _origins(n_times: int, h: int, n_windows: int, step: int) -> list[int]:
-    origins = [n_times - h - step * back for back in reversed(range(n_windows))]
-    if origins[0] < 2:
+    if n_times - h - step * (n_windows - 1) < 2:
         most = max((n_times - h - 2) // step + 1, 0)
         hint = f"use n_windows of at most {most}" if most else f"use a horizon below {max(n_times - 1, 1)}"
         raise InputError(
             f"{n_windows} windows of {h} every {step} bins need {h + step * (n_windows - 1) + 2} bins; "
             f"the history has {n_times}: {hint}, a finer frequency or a longer log."
         )
-    return origins
+    return [n_times - h - step * back for back in reversed(range(n_windows))]
 
 
 def _check_names(models: Sequence[Forecaster]) -> None:

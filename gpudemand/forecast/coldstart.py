@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import FloatArray, IntArray
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, check_number
 from gpudemand.forecast.forecaster import positive_int
 from gpudemand.forecast.intervals import check_levels
 from gpudemand.forecast.panel import Panel
@@ -91,10 +91,10 @@ class AnalogueForecaster(BaseEstimator):
         Raises
         ------
         InputError
-            If no training user has a history of that length.
+            If the horizon is longer than the training period, or no training user has a history of that length.
         """
         check_is_fitted(self, "aligned_")
-        h, levels = positive_int("h", h), check_levels(level)
+        levels = check_levels(level)
         panel = Panel.from_long(usage, self.panel_.freq, allow_missing=True)
         probabilities = [0.5, *(0.5 + sign * value / 200 for value in levels for sign in (-1, 1))]
         found = self.quantiles(np.nan_to_num(panel.values), h, probabilities)
@@ -116,8 +116,9 @@ class AnalogueForecaster(BaseEstimator):
         -------
         ndarray of shape (len(probabilities), n_users, h)
         """
+        h = int(check_number("h", h, 1, self.aligned_.shape[1], integer=True))
         age = np.where((y != 0).any(axis=1), y.shape[1] - (y != 0).argmax(axis=1), 0)
-        age = np.minimum(age, max(self.aligned_.shape[1] - h, 0))
+        age = np.minimum(age, self.aligned_.shape[1] - h)
         out = np.empty((len(probabilities), len(y), h))
         for m in np.unique(age):
             members = age == m

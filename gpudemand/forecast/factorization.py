@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import BoolArray, FloatArray, IntArray, solve_each
 from gpudemand._validation import InputError, check_number
-from gpudemand.forecast.forecaster import Forecaster, positive_int
+from gpudemand.forecast.forecaster import Forecaster, check_horizon, positive_int
 from gpudemand.forecast.panel import Panel, row_scales
 from gpudemand.forecast.regression import (
     default_lags,
@@ -432,7 +432,7 @@ class InductiveForecaster(Forecaster):
             is forecast as zero by a factorization.
         """
         check_is_fitted(self, "panel_")
-        h, new = positive_int("h", h), self.panel_.aligned(usage)
+        h, new = check_horizon(h, len(self.panel_.times)), self.panel_.aligned(usage)
         steps = new.local_steps(h)
         path = np.maximum(self._path_of_new(new, int(steps.max()) + 1), 0.0)
         return new.long_frame(new.future(h), {type(self).__name__: path[:, steps]})

@@ -41,8 +41,8 @@ _SIDES = (("lo", -1), ("hi", 1))
 _SHARES = norm.cdf(np.linspace(-3.0, 3.0, 61))
 
 
-#: Horizon that is allowed after any history; after long ones, ten times their length.
-_FURTHEST = 10_000
+#: Horizon that is allowed after any history; after long ones, ten times their length. Most sample paths.
+_FURTHEST = _MOST_SAMPLES = 10_000
 
 
 def joint_samples(
@@ -187,6 +187,23 @@ def positive_int(name: str, value: object) -> int:
     return int(check_number(name, value, 1, integer=True))
 
 
+def check_horizon(h: object, n_times: int) -> int:
+    """Return a horizon that a history of `n_times` bins allows: beyond, arrays would fill the memory with nothing."""
+    return int(check_number("h", h, 1, max(_FURTHEST, 10 * n_times), integer=True))
+
+
+def warn_long_season(model: BaseEstimator, n_times: int) -> None:
+    """Warn of a season that was asked for and that a history of `n_times` bins does not show."""
+    given = getattr(model, "season_length", None)
+    longest = 0 if given is None else int(np.max(given))
+    if longest > n_times:
+        message = (
+            f"season_length={longest} is longer than the history of {n_times} bins, so {type(model).__name__} forecasts "
+            "without it; give a shorter season or a longer history."
+        )
+        warnings.warn(message, UnlikelyUsageWarning, stacklevel=3)
+
+
 class Forecaster(BaseEstimator):
     """Base class of the forecasters.
 
@@ -232,12 +249,13 @@ class Forecaster(BaseEstimator):
         Warns
         -----
         UnlikelyUsageWarning
-            For series that end before the others, bins without a row, columns that are not used, and a value that is a
-            thousand times as large as any other of its series.
+            For series that end before the others, bins without a row, columns that are not used, a value that is a
+            thousand times as large as any other of its series, and a season that is longer than the history.
         """
         panel = Panel.from_long(usage, freq, allow_missing=self._allow_missing)
         warn_unlikely(usage, panel)
         self._fit_panel(panel.on_local_clock() if self._local_clock else panel)
+        warn_long_season(self, len(panel.times))
         return self
 
     def _fit_panel(self, panel: Panel) -> None:
@@ -272,7 +290,7 @@ class Forecaster(BaseEstimator):
             ``unique_id``, ``ds``, a column named after the class, and ``<class>-lo-80``, ``<class>-hi-80``, ...
         """
         check_is_fitted(self, "panel_")
-        h, levels = self._horizon(h), check_levels(level)
+        h, levels = check_horizon(h, len(self.panel_.times)), check_levels(level)
         name, y, steps = self.column_name(), self.panel_.values, self.panel_.local_steps(h)
         floor, ahead = self._floors(y), int(steps.max()) + 1
         if not levels:
@@ -284,10 +302,6 @@ class Forecaster(BaseEstimator):
             columns |= {f"{name}-{side}": matrix for side, matrix in bounds.items()}
         columns = {column: matrix[:, steps] for column, matrix in columns.items()}
         return self.panel_.long_frame(self.panel_.future(h), columns)
-
-    def _horizon(self, h: object) -> int:
-        most = max(_FURTHEST, 10 * len(self.panel_.times))
-        return int(check_number("h", h, 1, most, integer=True))
 
     @one_thread()
     def sample(self, h: int, n_samples: int = 200, random_state: int = 0) -> pd.DataFrame:
@@ -309,7 +323,8 @@ class Forecaster(BaseEstimator):
             ``unique_id``, ``ds``, ``sample`` and a column named after the class, n_samples x n_series x h rows.
         """
         check_is_fitted(self, "panel_")
-        h, n_samples = self._horizon(h), positive_int("n_samples", n_samples)
+        h = check_horizon(h, len(self.panel_.times))
+        n_samples = int(check_number("n_samples", n_samples, 1, _MOST_SAMPLES, integer=True))
         y, steps = self.panel_.values, self.panel_.local_steps(h)
         ahead = int(steps.max()) + 1
         (path, past), floor = self._backtested(ahead), self._floors(y)
@@ -338,7 +353,7 @@ class Forecaster(BaseEstimator):
         -------
         ndarray of shape (n_series, n_origins, h)
         """
-        origins = np.asarray(origins, dtype=np.int64)
+        origins, h = np.asarray(origins, dtype=np.int64), check_horizon(h, len(panel.times))
         known = panel.until(int(origins.min()))
         model = clone(self)
         model._fit_panel(known.on_local_clock() if self._local_clock else known)

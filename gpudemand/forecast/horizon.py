@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._array import FloatArray, IntArray, one_thread
 from gpudemand._validation import stack_level
 from gpudemand.forecast.combination import CombinedForecaster, PastLosses, inverse_loss_weights, weighted_trimmed_mean
-from gpudemand.forecast.forecaster import Forecaster, positive_int
+from gpudemand.forecast.forecaster import Forecaster, check_horizon
 from gpudemand.forecast.intervals import check_levels, mean_error_quantiles
 from gpudemand.forecast.panel import Panel, Seasonality, fill_gaps, mean_step, row_means, week_length
 
@@ -197,7 +197,7 @@ class HorizonForecaster(Forecaster):
             ``HorizonForecaster-lo-80``, ``HorizonForecaster-hi-80``, ...
         """
         check_is_fitted(self, "panel_")
-        h, levels = positive_int("h", h), check_levels(level)
+        h, levels = check_horizon(h, len(self.panel_.times)), check_levels(level)
         name, panel = type(self).__name__, self.panel_
         mean = self.predict(h)[name].to_numpy().reshape(len(panel.ids), h).mean(axis=1)
         future = panel.future(h)
@@ -215,7 +215,7 @@ class HorizonForecaster(Forecaster):
     def _paths(self, y: FloatArray, origins: IntArray, h: int) -> FloatArray:
         earlier = [np.arange(origin - self._week, max(origin // 2, 1) - 1, -self._week) for origin in origins]
         places = np.unique(np.concatenate([origins, *earlier]))
-        near = self.weeks_._paths(y, places, max(4 * self._week, self.season_length_))
+        near = self.weeks_._paths(y, places, max(4 * self._week, min(self.season_length_, y.shape[1])))
         sums, unit = np.zeros((len(_FIRST_WEIGHTS), len(y), places.size, _QUARTER)), np.full(len(y), np.inf)
         losses = PastLosses(sums, places, (~np.isnan(y)).argmax(axis=1))
         out = np.empty((len(y), origins.size, h))

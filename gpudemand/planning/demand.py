@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import BoolArray, FloatArray, IntArray, solve_each
 from gpudemand._validation import InputError, check_choice, check_number, told
+from gpudemand.forecast.forecaster import check_horizon
 from gpudemand.forecast.intervals import PastErrors, check_levels, prediction_intervals
 from gpudemand.forecast.panel import Panel, phase_mean, rolling_mean
 from gpudemand.jobs.table import check_jobs, checked_as_of, seconds_since, start_times, wall_clock_seconds
@@ -519,7 +520,7 @@ class JobDemandModel(BaseEstimator):
             ``unique_id``, ``ds``, ``JobDemandModel``, ``JobDemandModel-lo-80``, ``JobDemandModel-hi-80``, ...
         """
         check_is_fitted(self, "origin_")
-        h = int(check_number("h", h, 1, integer=True))
+        h = check_horizon(h, len(self.panel_.times))
         levels = check_levels(level)
         steps = self.local_.local_steps(h)
         point, errors = self._forecast(int(steps.max()) + 1)

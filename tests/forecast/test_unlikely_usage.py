@@ -13,7 +13,10 @@ import gpudemand as gd
 from gpudemand._validation import InputError
 from gpudemand.forecast import (
     ETS,
+    AnalogueForecaster,
     CombinedForecaster,
+    HorizonForecaster,
+    LagRegression,
     SeasonalNaive,
     TemporalFactorization,
     UnlikelyUsageWarning,
@@ -265,9 +268,38 @@ def test_a_user_of_a_few_equal_days_is_not_certain(model, n_days):
     assert (width < 33).all(axis=None)
 
 
-def test_a_horizon_beyond_all_use_is_refused_before_it_is_computed():
-    with pytest.raises(InputError, match="h must be a whole number of at least 1 and at most 10000"):
-        CombinedForecaster().fit(USAGE).predict(10**9)
+FAR = 10**9
+
+
+@pytest.mark.parametrize(
+    ("model", "call"),
+    [
+        (CombinedForecaster(), lambda model: model.predict(FAR)),
+        (CombinedForecaster(), lambda model: model.predict(FAR, mean=True)),
+        (HorizonForecaster(), lambda model: model.predict_mean(FAR)),
+        (SeasonalNaive(), lambda model: model.sample(FAR)),
+        (SeasonalNaive(), lambda model: model.sample(1, n_samples=FAR)),
+        (SeasonalNaive(), lambda model: model.forecast_from(model.panel_, np.array([80]), FAR)),
+        (TemporalFactorization(n_factors=1), lambda model: model.predict_new(USAGE[IS_A], FAR)),
+        (TemporalFactorization(n_factors=1), lambda model: model.predict_rolling(USAGE, FAR)),
+        (AnalogueForecaster(), lambda model: model.predict(USAGE[IS_A], FAR)),
+        (SeasonalNaive(), lambda model: cross_validation(model, USAGE, h=1, n_windows=FAR)),
+        (SeasonalNaive(), lambda model: cross_validation(model, USAGE, h=FAR, n_windows=1)),
+    ],
+)
+def test_a_horizon_beyond_all_use_is_refused_before_it_is_computed(model, call):
+    fitted = model.fit(USAGE)
+    with pytest.raises(InputError, match=r"(h|n_samples) must be a whole number of at least 1 and at most|use|exceeds"):
+        call(fitted)
+
+
+@pytest.mark.parametrize("model", [SeasonalNaive(1000), ETS(1000), LagRegression((7, 1000)), HorizonForecaster(season_length=FAR)])
+def test_a_season_beyond_the_history_is_told(model):
+    message = f"season_length={np.max(model.season_length)} is longer than the history of 84 bins"
+    with pytest.warns(UnlikelyUsageWarning, match=message):
+        assert np.isfinite(path(model, USAGE)).all()
+    with pytest.warns(UnlikelyUsageWarning, match=message):
+        cross_validation(model, USAGE, h=7, n_windows=1)
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 1], {"a": 0, "b": None, "c": 1}, {"a": 0, "b": 1}])
