@@ -11,9 +11,8 @@ import numpy as np
 import pandas as pd
 from sklearn.cluster import KMeans
 
-from benchmarks.forecast import load, means
+from benchmarks.forecast import means
 from benchmarks.forecast.origins import Origins
-from benchmarks.forecast.sources import USER_LOGS
 from gpudemand.forecast import Panel, Theta
 from gpudemand.segments import LogSpectrum, PersistenceCurves
 
@@ -30,7 +29,7 @@ Use = Callable[[Array, Array, Array, Array], Array]
 def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
     """A row a panel, use and kind of clusters; ``--origins`` is the number of them."""
     most = _ORIGINS if origins is None or origins.count is None else origins.count
-    panels = {name: means._held(read(data)) for name, read in USER_LOGS.items()} | {"CDNOW": load.cdnow_daily(data)}
+    panels = means.panels_of_users(data)
     scores = {name: _scores(means._largest(panel), most) for name, panel in panels.items()}
     return pd.concat(scores, names=["log", "use"])
 

@@ -33,11 +33,16 @@ _MORE = ("CTC-SP2", "SDSC-SP2", "SDSC-BLUE", "CEA-curie")
 def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
     """A row a log and method; ``--origins`` is the number of them."""
     most = _ORIGINS if origins is None or origins.count is None else origins.count
+    return pd.concat({name: _scores(_largest(panel), most) for name, panel in panels_of_users(data).items()})
+
+
+def panels_of_users(data: Path) -> dict[str, Panel]:
+    """Users by day of each log that is there."""
     panels = {name: _held(read(data)) for name, read in USER_LOGS.items()} | {"CDNOW": load.cdnow_daily(data)}
     for name in _MORE:
         if (path := data / "more" / f"{name}.swf.gz").exists():
             panels[name] = _held(read_jobs(path, format="swf", origin="2000-01-01 00:00+00:00"))
-    return pd.concat({name: _scores(_largest(panel), most) for name, panel in panels.items()})
+    return panels
 
 
 def _held(jobs: pd.DataFrame) -> Panel:
@@ -67,7 +72,8 @@ def _scores(panel: Panel, most: int) -> pd.DataFrame:
         "DecayedMeanRegression": DecayedMeanRegression().forecast_from(panel, origins, _H),
         "CombinedForecaster": CombinedForecaster().forecast_from(panel, origins, _H),
     }
-    paths["CombinedForecaster-mean"] = combined.expected_paths(panel, origins, _H)
+    for end, path in zip(("mean", "pooled"), combined.expected_paths(panel, origins, _H), strict=True):
+        paths[f"CombinedForecaster-{end}"] = path
     if find_spec("lightgbm"):
         paths["LightGBM"] = np.repeat(_boosted_means(panel, origins)[..., None], _H, axis=2)
     rows = {
@@ -122,7 +128,9 @@ def _of_users(path: np.ndarray, actual: np.ndarray) -> dict[str, float]:  # type
 
 def _of_sum(path: np.ndarray, actual: np.ndarray) -> dict[str, float]:  # type: ignore[type-arg]
     error = path - actual
+    spread = error.sum(axis=1).std(ddof=1) * np.sqrt(len(error))
     return {
         "WAPE of the sum": float(np.abs(error).sum() / actual.sum()),
         "bias of the sum": float(error.sum() / actual.sum()),
+        "standard error": float(spread / actual.sum()),
     }

@@ -186,6 +186,20 @@ def expected_levels(near_median: FloatArray, means: FloatArray, actual: FloatArr
     return np.asarray(levels * total / found if found > 0 < total else levels)
 
 
+def _borrowed(near_median: FloatArray) -> FloatArray:
+    """Share of the way to its expected value that the forecast of a series goes, (n_series,); none without others.
+
+    An expected value above a forecast of nearly nothing is mostly wrong, as most of those who are idle stay idle.
+    """
+    level = np.abs(near_median)
+    unit = _HALF_BORROWED * level.mean() if level.size > 1 else np.inf
+    return level / (level + unit) if unit > 0 else np.zeros(level.shape)
+
+
+#: Level, relative to the mean of all series, at which a series goes half of that way: .1 to 1 are alike on KTH-SP2,
+#: Atlas, CDNOW, CTC-SP2 and SDSC-SP2 of the track `means`, RMSE 4 to 19 % and WAPE 0 to 12 % below the combination.
+_HALF_BORROWED = 0.25
+
 #: Prior coefficients, and their ridge: .03 to .3 are alike on KTH-SP2, Atlas and CDNOW of the track `means`.
 _LEVEL_PRIOR, _LEVEL_RIDGE = np.array([0.5, 0.5, 0.0]), 0.1
 #: Bins between the earlier origins that these are fitted to, as a share of the horizon, and most of them.
@@ -278,23 +292,25 @@ class CombinedForecaster(Forecaster):
             Add expected values, which add up over series where forecasts near the median do not: the same course, at
             the level that a regression over all series expects from it, from `DecayedMeanRegression` and from what came
             of both before, and scaled halfway to a forecast of the sum by itself. Sum them, or reconcile them by
-            ``reconcile(..., model="CombinedForecaster-mean")``; for a single series of rare bursts the median is closer
-            to most outcomes.
+            ``reconcile(..., model="CombinedForecaster-mean")``. For one series of many, such as a user, take
+            ``CombinedForecaster-pooled``, also added: between the two, the nearer to the expected value the more the
+            series is in use, so that those who rarely use anything stay near zero.
 
         Returns
         -------
         DataFrame
-            As `Forecaster.predict`; with `mean`, also ``CombinedForecaster-mean``.
+            As `Forecaster.predict`; with `mean`, also ``CombinedForecaster-mean`` and ``CombinedForecaster-pooled``.
         """
         frame = super().predict(h, level)
         if not mean:
             return frame
         steps, now = self.panel_.local_steps(h), np.array([self.panel_.values.shape[1]])
-        expected = self.expected_paths(self.panel_, now, int(steps.max()) + 1)[:, 0, steps]
-        return frame.assign(**{f"{self.column_name()}-mean": expected.ravel()})
+        found = self.expected_paths(self.panel_, now, int(steps.max()) + 1)[:, :, 0, steps]
+        ends = zip(("mean", "pooled"), found, strict=True)
+        return frame.assign(**{f"{self.column_name()}-{end}": path.ravel() for end, path in ends})
 
     def expected_paths(self, panel: Panel, origins: IntArray, h: int) -> FloatArray:
-        """Expected values from several origins, as `predict` adds them, shape (n_series, n_origins, h)."""
+        """Expected and pooled values from several origins, as `predict` adds them, (2, n_series, n_origins, h)."""
         y, step = panel.values, max(h // _LEVEL_STEP, 1)
         most = int(np.clip(_CELLS // (len(self.members_) * len(y) * h), 2, _LEVEL_ORIGINS))
         earlier = [np.arange(o - h, max(h, o // 4), -step)[:most] for o in origins]
@@ -306,14 +322,16 @@ class CombinedForecaster(Forecaster):
         totals = self._levels_of_sum(panel, origins, h)
         actual = np.column_stack([row_means(y[:, place : place + h])[:, 0] for place in places])
         actual[~np.column_stack([(~np.isnan(y[:, place : place + h])).any(axis=1) for place in places])] = np.nan
-        out = paths[:, places.searchsorted(origins)]
+        out = np.stack([paths[:, places.searchsorted(origins)]] * 2)
         for place, (origin, past) in enumerate(zip(origins, earlier, strict=True)):
             known = np.where(np.isin(places, past), actual, np.nan)
             level = expected_levels(near_median, means, known, int(places.searchsorted(origin)))
             found = level.sum()
             # Each is a fifth worse than the other on one of five logs; their mean is at most 7 % worse than the better.
             level = level * ((1 + totals[place] / found) / 2 if found > 0 < totals[place] else 1.0)
-            out[:, place] += (level - out[:, place].mean(axis=1))[:, None]
+            change = level - near_median[:, places.searchsorted(origin)]
+            out[0, :, place] += change[:, None]
+            out[1, :, place] += (_borrowed(near_median[:, places.searchsorted(origin)]) * change)[:, None]
         return np.maximum(out, self._floors(y, origins)[..., None])
 
     def _levels_of_sum(self, panel: Panel, origins: IntArray, h: int) -> FloatArray:

@@ -198,8 +198,8 @@ def warn_long_season(model: BaseEstimator, n_times: int) -> None:
     longest = 0 if given is None else int(np.max(given))
     if longest > n_times:
         message = (
-            f"season_length={longest} is longer than the history of {n_times} bins, so {type(model).__name__} forecasts "
-            "without it; give a shorter season or a longer history."
+            f"season_length={longest} is longer than the history of {n_times} bins, so {type(model).__name__} "
+            "forecasts without it; give a shorter season or a longer history."
         )
         warnings.warn(message, UnlikelyUsageWarning, stacklevel=3)
 

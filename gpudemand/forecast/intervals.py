@@ -32,7 +32,9 @@ _PARTS, _RATE, _SAMPLE, _MIN_PAST = 4, 0.03, 100, 20
 _FEWEST = 60
 
 #: Origins of a series up to which its errors may be small by chance: they count as at least those of others, in
-#: relation to the level. A user of two equal days is not certain.
+#: relation to the level. A user of two equal days is not certain. On the users of seven public logs who had one to
+#: three origins, 95 % intervals of the combination a week ahead cover 78 % without this and 95 % with 2 to 32; the
+#: interval score is the smallest with 8 (37.7; with 2, 50.2, with 4, 38.1, with 16, 37.8).
 _FEW_OWN = 8
 
 #: Tails are heavy if more than half of its errors are below this share of their mean (of normal ones 16 % are):

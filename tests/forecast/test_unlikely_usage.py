@@ -293,7 +293,9 @@ def test_a_horizon_beyond_all_use_is_refused_before_it_is_computed(model, call):
         call(fitted)
 
 
-@pytest.mark.parametrize("model", [SeasonalNaive(1000), ETS(1000), LagRegression((7, 1000)), HorizonForecaster(season_length=FAR)])
+@pytest.mark.parametrize(
+    "model", [SeasonalNaive(1000), ETS(1000), LagRegression((7, 1000)), HorizonForecaster(season_length=FAR)]
+)
 def test_a_season_beyond_the_history_is_told(model):
     message = f"season_length={np.max(model.season_length)} is longer than the history of 84 bins"
     with pytest.warns(UnlikelyUsageWarning, match=message):
