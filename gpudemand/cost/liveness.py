@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -22,25 +21,27 @@ from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import check_choice
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, autocast_widths
-from gpudemand.cost.operators import HALF_TYPES, HALF_WIDTH, SAVES
+from gpudemand.cost.operators import HALF_TYPES, HALF_WIDTH, SAVES, runs_in_single
 
 #: Least operators in a block.
 _MIN_OPERATORS = 4
-_NUMBERED = re.compile(r"\d$")
+_NUMBER = re.compile(r"\d+$")
 
 
-def checkpoint_blocks(names: Sequence[str]) -> list[int]:
-    """Assign operators to blocks: the innermost numbered module around them that has several operators.
+def checkpoint_blocks(names: Sequence[str], producers: Sequence[Sequence[int]]) -> list[int]:
+    """Assign operators to blocks: the innermost numbered module around them that is one of a stack.
 
-    Operators outside such modules belong to none. A network with fewer than two such modules is cut into pieces of
-    equal length, the square root of the number of its operators. Blocks are numbered from 0; -1 is none.
+    The modules of a stack have several operators each and follow one another, unlike the experts or the projections of
+    a layer, and are most of the module around them, unlike the layers of a perceptron within a block. Operators outside
+    such modules belong to none. A network with fewer than two of them is cut into pieces of equal length, the square
+    root of the number of its operators. Blocks are numbered from 0; -1 is none.
 
     References
     ----------
     Chen, Xu, Zhang, Guestrin, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174, 2016.
     """
-    counts = Counter(prefix for name in names for prefix in _numbered_prefixes(name))
-    modules = [next((p for p in _numbered_prefixes(name) if counts[p] >= _MIN_OPERATORS), "") for name in names]
+    stacked = _stacked(names, producers)
+    modules = [next((path for path in _numbered_prefixes(name) if path in stacked), "") for name in names]
     numbers = {module: number for number, module in enumerate(dict.fromkeys(filter(None, modules)))}
     if len(numbers) < 2:
         length = max(math.ceil(math.sqrt(len(names))), 1)
@@ -48,10 +49,40 @@ def checkpoint_blocks(names: Sequence[str]) -> list[int]:
     return [numbers.get(module, -1) for module in modules]
 
 
+def _stacked(names: Sequence[str], producers: Sequence[Sequence[int]]) -> set[str]:
+    """Paths of the modules that belong to a stack."""
+    operators: dict[str, list[int]] = {}
+    for position, name in enumerate(names):
+        for path in _numbered_prefixes(name):
+            operators.setdefault(path, []).append(position)
+    stacks: dict[str, list[str]] = {}
+    for path, positions in operators.items():
+        if len(positions) >= _MIN_OPERATORS:
+            stacks.setdefault(_NUMBER.sub("", path), []).append(path)
+    found = set()
+    for stack, paths in stacks.items():
+        around = next((len(operators[path]) for path in _numbered_prefixes(stack.rpartition(".")[0])), 0)
+        most = 2 * sum(len(operators[path]) for path in paths) > around
+        if most and _follow(operators[paths[0]], operators[paths[-1]], producers):
+            found.update(paths)
+    return found
+
+
+def _follow(first: Sequence[int], last: Sequence[int], producers: Sequence[Sequence[int]]) -> bool:
+    """Whether some of the last operators read what follows from the first; others than these are needed."""
+    reached, ends = set(first), set(last) - set(first)
+    for position in range(min(first), max(last) + 1):
+        if not reached.isdisjoint(producers[position]):
+            if position in ends:
+                return True
+            reached.add(position)
+    return False
+
+
 def _numbered_prefixes(name: str) -> list[str]:
     """Paths of the numbered modules around an operator, innermost first."""
     parts = name.split(".")
-    paths = [".".join(parts[: depth + 1]) for depth in range(len(parts)) if _NUMBERED.search(parts[depth])]
+    paths = [".".join(parts[: depth + 1]) for depth in range(len(parts)) if _NUMBER.search(parts[depth])]
     return paths[::-1]
 
 
@@ -164,6 +195,8 @@ class Layer(NamedTuple):
     saved_extra: Size
     #: ... and half-precision copies of its weights and inputs, under autocast.
     half_copies: Size
+    #: Single-precision copies of its inputs, under autocast.
+    single_copies: Size
     #: Bytes of trainable parameters that it is the first to use, and whether their gradient is only of rows looked up.
     weights: float
     is_sparse: bool
@@ -217,6 +250,7 @@ class _Reader:
             saves=saves,
             saved_extra=(fixed, rest),
             half_copies=self._half_copies(position, row),
+            single_copies=self._single_copies(position, row),
             weights=row.parameters * self._item * self._trained,
             is_sparse=position in self._sparse,
             requires_grad=self._requires_grad[position],
@@ -253,6 +287,13 @@ class _Reader:
         sizes = [self._size(j) for j in self._inputs[position] if self._width[j] > HALF_WIDTH]
         fixed, per_sample = (sum(size[axis] for size in sizes) for axis in (0, 1))
         return (row.weight_bytes + fixed) * HALF_WIDTH, per_sample * HALF_WIDTH
+
+    def _single_copies(self, position: int, row: Any) -> Size:
+        if not self._mixed_precision or not runs_in_single(row.type, row.operator.lower()):
+            return 0.0, 0.0
+        sizes = [self._size(j) for j in self._inputs[position] if self._width[j] == HALF_WIDTH]
+        fixed, per_sample = (sum(size[axis] for size in sizes) / HALF_WIDTH for axis in (0, 1))
+        return fixed, per_sample
 
     def _first_saved(self, position: int, row: Any) -> tuple[tuple[int, ...], Size]:
         """Tensors that an operator is the first to save, by the bytes it saves; and the bytes left over."""
@@ -398,6 +439,7 @@ class _Step:
             self._without_saving(layer)
         else:
             tape.allocate_and_free("workspace", layer.workspace)
+            tape.allocate_and_free("transient", layer.single_copies)
             save = self._save_block_inputs if recomputed else self._save
             save(position, layer)
         self._free_unread(layer, position)
@@ -476,6 +518,7 @@ class _Step:
                 self._tape.allocate_and_free("gradients", (fixed * (shards > 1), 0.0))
                 self._weight_gradients.append(self._tape.allocate("gradients", (fixed / shards, per_sample)))
             self._tape.allocate_and_free("workspace", layer.workspace)
+            self._tape.allocate_and_free("transient", layer.single_copies)
             self._tape.release(gradient)
         self._release(self._saved[position])
         for producer, tensor in made:
@@ -532,6 +575,6 @@ def step_events(graph: OpGraph, setting: Setting = _DEFAULT) -> AllocationEvents
     unused = graph.parameter_bytes - sum(stored)
     # Token ids take 8 bytes, numbers 4.
     batch = float(sum(np.prod(shape) * (8.0 if len(shape) == 1 else 4.0) for shape in graph.input_shapes))
-    blocks = checkpoint_blocks(graph.nodes["name"].tolist()) if setting.checkpointing else []
+    blocks = checkpoint_blocks(graph.nodes["name"].tolist(), graph.producers) if setting.checkpointing else []
     stored += [unused] if unused > 0 else []
     return _Step(layers, blocks, setting).run(stored, (0.0, batch), graph.state_bytes)

@@ -250,9 +250,79 @@ def test_in_place_layers_allocate_no_tensor() -> None:
     assert activations[1] == activations[0] - 1
 
 
+def chain(names: list[str]) -> list[int]:
+    """Blocks of operators of which each reads the one before."""
+    return checkpoint_blocks(names, [[place - 1] if place else [] for place in range(len(names))])
+
+
 def test_checkpoint_blocks_without_modules_are_equal_pieces() -> None:
-    assert checkpoint_blocks([""] * 9) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    assert checkpoint_blocks([]) == []
+    assert chain([""] * 9) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert chain([]) == []
+
+
+def test_checkpoint_blocks_are_the_innermost_modules_of_a_stack() -> None:
+    stages = [f"stages.{stage}.blocks.{block}" for stage in range(2) for block in range(2) for _ in range(5)]
+    assert chain(["stem", *stages, "head"]) == [-1, *np.repeat(range(4), 5), -1]
+
+
+@pytest.mark.parametrize("inner", ["heads", "projections"])
+def test_parts_of_a_block_that_stand_side_by_side_are_no_checkpoint_blocks(inner: str) -> None:
+    names, producers = [], list[list[int]]()
+    for block in range(2):
+        start = len(names)
+        names += [f"layers.{block}", *np.repeat([f"layers.{block}.{inner}.{part}" for part in range(3)], 4)]
+        producers += [
+            [start - 1] * (block > 0),
+            *([start] if place % 4 == 0 else [start + place] for place in range(12)),
+        ]
+        names.append(f"layers.{block}")
+        producers.append([start + 4, start + 8, start + 12])
+    assert checkpoint_blocks(names, producers) == [0] * 14 + [1] * 14
+
+
+def test_layers_of_a_perceptron_within_a_block_are_no_checkpoint_blocks() -> None:
+    block = [*["attention"] * 12, *["mlp.0"] * 4, *["mlp.1"] * 4]
+    assert chain([f"layers.{number}.{part}" for number in range(2) for part in block]) == [0] * 20 + [1] * 20
+
+
+def test_checkpointed_adapters_save_as_much_as_the_layers_that_they_are_in() -> None:
+    class Adapted(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.base = torch.nn.Linear(256, 256).requires_grad_(False)
+            self.down, self.up = torch.nn.Linear(256, 4), torch.nn.Linear(4, 256)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.base(x) + 2.0 * self.up(self.down(x))
+
+    class Block(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inputs = torch.nn.ModuleList(Adapted() for _ in range(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            query, key, value = (part(x) for part in self.inputs)
+            return x + torch.softmax(query @ key.transpose(-1, -2), -1) @ value
+
+    graph = OpGraph.from_torch(torch.nn.Sequential(*(Block() for _ in range(8))), (512, 256))
+    whole, again = (simulate_memory(graph, 8, Setting(checkpointing=flag)).allocated for flag in (False, True))
+    assert again < 0.5 * whole
+
+
+def test_autocast_copies_what_softmax_reads_to_single_precision() -> None:
+    class Scores(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = torch.nn.Linear(64, 64, bias=False), torch.nn.Linear(64, 1, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            key = self.first(x)
+            return self.last(torch.softmax(key @ key.transpose(-1, -2), -1) @ key)
+
+    batch, scores = 4, 4.0 * 4 * 1024**2
+    peak = simulate_memory(OpGraph.from_torch(Scores(), (1024, 64)), batch, Setting(mixed_precision=True)).allocated
+    # In the backward pass: the output of softmax, the gradients of it and of its input, and of this in half precision.
+    assert peak == pytest.approx(3.5 * scores, rel=0.15)
 
 
 # The caching allocator as documented by PyTorch.
