@@ -93,7 +93,7 @@ def seen_degrees(rows: pd.DataFrame) -> dict[str, dict[int, float]]:
     """Mean over the projects of the shares of their runs that have each degree, of those that state it."""
     runs = [(source, run) for source, run in zip(rows["source"], rows["run"], strict=True) if run.parallel is not None]
     found = {
-        "expert": [(s, run.layout.expert) for s, run in runs if run.model.experts and run.n_gpus > 1],
+        "expert": [(s, run.layout.expert) for s, run in runs if run.model.routed_experts and run.n_gpus > 1],
         "interleaved": [
             (s, run.layout.virtual_pipeline and int(run.layout.virtual_pipeline > 1))
             for s, run in runs

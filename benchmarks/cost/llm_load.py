@@ -70,7 +70,7 @@ _KERNELS = {
     **dict.fromkeys(("plain", "liger", "foak"), "plain"),
 }
 #: Parts of the names of what is no plain transformer, or has sizes that are not known here.
-_ODD = ("diffusion", "flux", "wan", "nemotron-3", "debug", "modded", "v4", "bert 4b", "deberta", "distil")
+_ODD = ("diffusion", "flux", "wan", "debug", "modded", "v4", "bert 4b", "deberta", "distil")
 #: Machines that differ from the devices' usual ones: of Jean Zay, four links of 100 Gbit/s for four or eight GPUs.
 _MACHINES = {
     ("bigscience-workshop/bigscience", "Volta"): {"node_gpus": 4, "network_gb_s": 12.5},
@@ -92,7 +92,7 @@ _YEARS = {
 }
 #: Whose scripts do not interleave, or whose tables print where they do.
 _NOT_INTERLEAVED = ("bigscience-workshop/bigscience", "NVIDIA-NeMo/Megatron-Bridge")
-_NO_SEQUENCE_PARALLELISM = ("bigscience-workshop/bigscience", "NVIDIA/NeMo-Framework-Launcher")
+_NO_SEQUENCE_PARALLELISM = ("bigscience-workshop/bigscience", "NVIDIA/NeMo-Framework-Launcher", "whitecircle/halo")
 #: Encoder-decoders of a source and tokens of their targets, from its configurations.
 _T5 = {"model_type": "t5", "is_gated_act": True, "d_kv": 64, "vocab_size": 29184}
 _ENCODER_DECODERS = {
@@ -177,7 +177,7 @@ def _kind(row: dict[str, Any]) -> str:
     run: TrainingRun = row["run"]
     if run.job.adapter is not None:
         return "adapter"
-    if run.model.experts:
+    if run.model.routed_experts:
         return "experts"
     return "dense, known" if run.is_known else "dense, part unknown"
 
@@ -260,10 +260,11 @@ def _described(row: dict[str, Any], seq_len: int) -> TrainingRun:
     half = "bf16" if "bf16" in hardware.precisions else "fp16"
     precision = {"mxfp8": "fp8", "nvfp4": "fp4"}.get(row["precision"], row["precision"])
     model = _model(row)
-    shape = (seq_len, _TARGET_TOKENS.get(row["source"], seq_len)) if model.parts else (seq_len,)
+    shape = (seq_len, _TARGET_TOKENS.get(row["source"], seq_len)) if model.source_share else (seq_len,)
     default = "full" if row["source"] in _DEEPSPEED else None
     levels: dict[str, Any] = {"none": False, "selective": "selective", "full": "full"}
     eager = half == "fp16" or row["source"] in _BEFORE_FLASH or row["attention"] == "eager"
+    flash = row["attention"] if str(row["attention"]).startswith("flash-") else "flash"
     job = TrainingJob(
         model,
         shape,
@@ -278,7 +279,7 @@ def _described(row: dict[str, Any], seq_len: int) -> TrainingRun:
         checkpointing=levels.get(row["activation_checkpointing"], default),
         adapter=_adapter(row),
         offload=_offload(row),
-        attention="eager" if eager else "flash",
+        attention="eager" if eager else flash,
         execution="compiled" if row["compile"] == "yes" else "eager",
         cross_entropy=_cross_entropy(row),
         kernels="fused" if row["source"] in _MEGATRON else _KERNELS.get(row["kernels"]),

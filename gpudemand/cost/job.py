@@ -53,7 +53,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "layout": CHOICES["layout"],
     "execution": CHOICES["execution"],
     "offload": ("optimizer", "parameters", "all", "activations"),
-    "attention": ("flash", "eager"),
+    "attention": ("flash", "flash-1", "flash-2", "flash-3", "eager"),
     "cross_entropy": ("plain", "fused", "fused_linear"),
     "kernels": ("plain", "fused"),
     "experts": ("loop", "grouped"),
@@ -111,8 +111,9 @@ class TrainingJob:
         Of a `Transformer`, low-rank adapters that are trained instead of its weights.
     offload : {"optimizer", "parameters", "all", "activations"}, optional
         Of a `Transformer`, what waits in the memory of the host; all is parameters and states of the optimizer.
-    attention : {"flash", "eager"}, optional
-        Of a `Transformer`, fused attention or not; by default fused where the device has bf16.
+    attention : {"flash", "flash-1", "flash-2", "flash-3", "eager"}, optional
+        Of a `Transformer`, fused attention, with its version if known, or not; by default fused where the device has
+        bf16. An unknown version is 3 (or cuDNN's, as fast) in stacks with fused kernels and 2 in plain ones.
     cross_entropy : {"plain", "fused", "fused_linear"}, optional
         Of a `Transformer`, whether its loss copies the logits to single precision, holds them once in half precision
         (kernels of Apex, torchtune's chunked output), or never whole, fused with the head (Liger, Cut Cross-Entropy).
@@ -203,7 +204,7 @@ class TrainingJob:
         if self.optimizer is not None:
             check_choice("optimizer", self.optimizer, OPTIMIZERS)
         self.hardware.peak(check_choice("precision", self.precision, (*PRECISIONS, "fp8", "fp4")))
-        if self.experts is not None and not self.model.experts:
+        if self.experts is not None and not self.model.routed_experts:
             raise InputError(f"experts={self.experts!r} is for mixtures of experts; {self.model.name} has none.")
         if self.stack_year is not None:
             check_number("stack_year", self.stack_year, 2016, 2100)
@@ -476,6 +477,14 @@ class TrainingRun:
     def is_fused(self) -> bool:
         """Whether kernels are fused, by hand or by a compiler."""
         return self.is_tuned or self.job.execution == "compiled"
+
+    @property
+    def flash_version(self) -> int:
+        """Version of FlashAttention, where nothing is said what stacks such as this have; 0 without fused attention."""
+        if self.job.attention == "eager":
+            return 0
+        stated = (self.job.attention or "").removeprefix("flash-")
+        return int(stated) if stated.isdigit() else 3 if self.is_tuned and self.job.execution != "compiled" else 2
 
     @property
     def loops_over_experts(self) -> bool:

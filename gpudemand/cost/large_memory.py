@@ -44,7 +44,7 @@ def layer_saved_bytes(run: TrainingRun, *, sparse: bool, level: bool | str) -> t
     outer = (4.0 if level is False else 2.0) * model.hidden
     scores = scores if level is False else _SINGLE * heads
     adapters = run.job.adapter.input_bytes(model, sparse=sparse) if run.job.adapter is not None else 0.0
-    routed = 2.0 * model.hidden * model.active_experts if sparse else 0.0
+    routed = 2.0 * model.expert_width * model.active_experts if sparse else 0.0
     outer *= 1.5 if model.source_share else 1.0
     return _HALF * (_mixed_width(model) + factor * wide + routed) + scores + adapters, _HALF * outer
 

@@ -26,9 +26,14 @@ _SELECTIVE = 0.5
 #: Bytes a weight of making its copy in half precision and reading it: in one kernel, and in the element-wise ones of
 #: GPTQ, which shift to 4 bytes, mask in 1, subtract zeros and multiply by scales that they look up.
 _DEQUANTISED = {"bitsandbytes": 4.5, "gptq": 23.0}
-#: Plain stacks have FlashAttention-2, which uses none of what is new since Ampere: 73 % of the peak of an A100 (Dao,
-#: arXiv:2307.08691), 35 % of that of an H100 (Shah et al., arXiv:2407.08608).
+#: FlashAttention-2 uses none of what is new since Ampere: 73 % of the peak of an A100 (Dao, arXiv:2307.08691), 35 % of
+#: that of an H100 (Shah et al., arXiv:2407.08608).
 _AFTER_AMPERE, _PLAIN_FLASH = ("Hopper", "Blackwell"), 0.73 / 0.35
+#: Architecture -> share of the peak that large products reach, over that on an H100: an MI300X 620 of 1307 TFLOP/s in
+#: half precision, 990 of 2615 in 8 bits, an H100 720 of 989, 1280 of 1979 (SemiAnalysis, MI300X vs H100 vs H200, 2024).
+_SUSTAINED = {"CDNA 3": {16: (620 / 1307) / (720 / 989), 8: (990 / 2615) / (1280 / 1979)}}
+#: Width of experts that the coefficient of narrow ones is relative to.
+_NARROW = 1024.0
 #: Elements of the result that a multiprocessor makes at a time, by the tiles of cuBLAS.
 _TILE = 128 * 128
 
@@ -49,14 +54,16 @@ def _stack_terms(run: TrainingRun, share: float, head: float) -> dict[str, float
     sizes = [(count, matrix) for sparse, count in model.layer_kinds for matrix in model.matrices(sparse=sparse)]
     dense = sum(2.0 * count * matrix.size * matrix.active for count, matrix in sizes if matrix.copies == 1)
     routed = sum(2.0 * count * matrix.size * matrix.active for count, matrix in sizes if matrix.copies > 1)
+    # Without sequence parallelism each GPU sends all its tokens to the experts.
+    sharing = layout.tensor if layout.sequence or layout.expert_degree == 1 else 1
     peak, half = matrix_peak(run, quantised=run.is_quantised), matrix_peak(run)
     moved = products * tokens / layout.pipeline * _layer_bytes(run) / run.job.hardware.bandwidth
     return {
         "products": each * dense / layout.tensor / peak,
-        "experts": each * routed / layout.tensor / peak,
+        "experts": each * routed / sharing / peak,
         "head": (1.0 + _backward(run)) * tokens * head * model.head_flops / layout.tensor / half,
         "waves": _waves(run, tokens, share) / peak,
-        "attention": attention * tokens * share * model.layers / layout.tensor * _attention_flops(run) / half,
+        **_attention(run, attention * tokens * share * model.layers / layout.tensor / half),
         "elementwise": moved + _weight_traffic(run) / run.job.hardware.bandwidth,
         "dequantise": _dequantised(run, "bitsandbytes") / run.job.hardware.bandwidth,
         "dequantise, gptq": _dequantised(run, "gptq") / run.job.hardware.bandwidth,
@@ -68,16 +75,17 @@ def _stack_terms(run: TrainingRun, share: float, head: float) -> dict[str, float
         / run.job.hardware.bandwidth,
         "launch": _kernels(run) / layout.pipeline * LAUNCH_S,
         "launch, routed": _routed_kernels(run) / layout.pipeline * LAUNCH_S,
+        "narrow": each * routed / sharing / peak * _NARROW / max(model.expert_ffn, 1),
     }
 
 
 def matrix_peak(run: TrainingRun, *, quantised: bool = False) -> float:
     """Operations a second of matrix units: 8-bit ones of the linear layers, if the run has them."""
-    if quantised:
-        return run.job.hardware.peak(run.job.precision)
-    precision = "bf16" if run.is_quantised else run.job.precision
+    device, precision = run.job.hardware, "bf16" if run.is_quantised and not quantised else run.job.precision
     # Cards before Ampere train in fp16 where newer ones use bf16.
-    return run.job.hardware.peak(precision if precision in run.job.hardware.precisions else "fp16")
+    known = quantised or precision in device.precisions
+    sustained = _SUSTAINED.get(device.architecture, {}).get(8 if quantised else 16, 1.0)
+    return sustained * device.peak(precision if known else "fp16")
 
 
 def _passes(run: TrainingRun) -> tuple[float, float]:
@@ -85,7 +93,7 @@ def _passes(run: TrainingRun) -> tuple[float, float]:
     recomputed = {"full": 1.0, "selective": 0.0 if run.is_tuned else _SELECTIVE}.get(str(run.checkpointing), 0.0)
     eager = 1.0 if run.checkpointing == "selective" and run.job.attention == "eager" else 0.0
     # Fused attention recomputes its scores in the backward pass.
-    return 1.0 + _backward(run) + recomputed, 3.0 + 0.5 * (run.job.attention == "flash") + recomputed + eager
+    return 1.0 + _backward(run) + recomputed, 3.0 + 0.5 * (run.flash_version > 0) + recomputed + eager
 
 
 def _backward(run: TrainingRun) -> float:
@@ -117,13 +125,21 @@ def _waves(run: TrainingRun, tokens: float, share: float) -> float:
     return 0.5 * sms * _TILE * 2.0 * depth * share
 
 
+def _attention(run: TrainingRun, seconds: float) -> dict[str, float]:
+    """Seconds of attention, and those of FlashAttention-1 again; `seconds`: of one operation of a token and layer.
+
+    FlashAttention-1 has one multiprocessor for each head of a sample, and others idle where these are fewer.
+    """
+    found = seconds * _attention_flops(run)
+    places = run.job.hardware.sms / ((run.micro_batch or 1) * max(run.model.heads, 1) / run.layout.tensor)
+    return {"attention": found, "attention, first": found * places / (1.0 + places) if run.flash_version == 1 else 0.0}
+
+
 def _attention_flops(run: TrainingRun) -> float:
     """Operations of attention of a layer for one token: without a fused kernel those of the whole square."""
     model = run.model
-    if run.job.attention == "flash":
-        slower = run.job.hardware.architecture in _AFTER_AMPERE and (
-            run.job.execution == "compiled" or not run.is_tuned
-        )
+    if run.flash_version:
+        slower = run.job.hardware.architecture in _AFTER_AMPERE and run.flash_version < 3
         return model.attention_flops(run.seq_len) * (_PLAIN_FLASH if slower else 1.0)
     whole = 2.0 * (model.query_width + model.value_width) * run.seq_len * (1.0 + model.source_share)
     # Matrix units take rows of multiples of eight numbers.
@@ -204,14 +220,19 @@ TIME_PRIORS = {
     "fp4 products": (2.0, 0.3),
     "expert products": (1.1, 0.2),
     "expert products, plain": (1.5, 0.5),
+    "narrow experts": (0.3, 0.5),
     "attention": (2.0, 0.3),
+    "attention, flash-1": (1.0, 0.3),
     "elementwise": (1.5, 0.4),
     "elementwise, fused": (1.0, 0.3),
     "dequantise": (2.0, 0.5),
     "dequantise, gptq": (1.5, 0.4),
     "launch": (1.0, 0.5),
+    "launch, grouped": (2.0, 0.5),
     "adapters": (3.0, 0.4),
     "replica": (1.0, 0.4),
+    "tensor, fused": (1.0, 0.4),
+    "expert, plain": (2.0, 0.5),
     "data": (1.5, 0.4),
     "data, fused": (1.1, 0.3),
     "bubble": (1.0, 0.2),
@@ -263,15 +284,24 @@ def step_seconds(terms: Terms, coefficients: Mapping[str, float]) -> FloatArray:
     slower = np.where(bits == 8, c["fp8 products"], np.where(bits == 4, c["fp4 products"], c["products"]))
     slower = slower * np.exp(c["peak exponent"] * column["peak"])
     # Grouped products of plain stacks are kernels of Triton or CUTLASS, not of cuBLAS.
-    experts = np.where(column["plain_grouped"] > 0, c["expert products, plain"], c["expert products"])
-    work = slower * (column["products"] + column["waves"] + experts * column["experts"])
-    work = work + c["products"] * column["head"] + c["attention"] * column["attention"]
+    grouped = column["plain_grouped"] > 0
+    experts = np.where(grouped, c["expert products, plain"], c["expert products"])
+    routed = experts * (column["experts"] + c["narrow experts"] * column["narrow"])
+    work = slower * (column["products"] + column["waves"] + routed) + c["products"] * column["head"]
+    work = work + c["attention"] * (column["attention"] + c["attention, flash-1"] * column["attention, first"])
     work = work + np.where(fused, c["elementwise, fused"], c["elementwise"]) * column["elementwise"]
     work = work + c["adapters"] * column["adapters"]
     work = work + c["dequantise"] * column["dequantise"] + c["dequantise, gptq"] * column["dequantise, gptq"]
     # Routers tell the host how many tokens each expert has before it launches more.
-    work = np.hypot(work, c["launch"] * column["launch"]) + c["launch"] * column["launch, routed"]
-    work = work + c["replica"] * sum(column[name] for name in ("tensor", "context", "expert", "pipeline"))
+    launch = np.where(grouped, c["launch, grouped"], c["launch"])
+    work = np.hypot(work, c["launch"] * column["launch"]) + launch * column["launch, routed"]
+    # Since 2024 fused stacks send parts of a product while they compute others.
+    hidden = tuned & (column["years"] >= 0)
+    divided = np.where(
+        hidden, _exposed(c["tensor, fused"] * column["tensor"], work), c["replica"] * column["tensor"]
+    )
+    work = work + divided + np.where(tuned, c["replica"], c["expert, plain"]) * column["expert"]
+    work = work + c["replica"] * (column["context"] + column["pipeline"])
     data = np.where(tuned, c["data, fused"], c["data"])
     exposed = _exposed(data * column["gather"], work) + _exposed(c["host"] * column["swap"], work)
     work = work + exposed + c["host"] * column["host"]
@@ -305,7 +335,8 @@ def _within_replica(run: TrainingRun, passes: float) -> dict[str, float]:
     hidden = _HALF * tokens * model.hidden
     reduce = ring_seconds(device, hidden, t)
     keys = 2.0 * _HALF * tokens * (model.kv_rank or model.kv_width / t)
-    routed = all_to_all_seconds(device, hidden / t, layout.expert_degree, model.active_experts)
+    sent = _HALF * tokens * model.expert_width / t
+    routed = all_to_all_seconds(device, sent, layout.expert_degree, model.active_experts)
     send = ring_seconds(device, hidden / t, 2, t * layout.context * (layout.data or 1), passes=1.0)
     return {
         "tensor": 2.0 * passes * layers * reduce,

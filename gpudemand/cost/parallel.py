@@ -144,10 +144,10 @@ class Parallel:
             raise InputError(f"{model.name} has {model.depth} layers, fewer than the parts of this pipeline.")
         for heads in (stack.heads for stack in model.stacks if stack.heads % self.tensor):
             raise InputError(f"tensor={self.tensor} does not divide the {heads} heads of {model.name}.")
-        if self.expert_degree > 1 and (not model.experts or model.experts % self.expert_degree):
-            has = f"{model.experts} experts" if model.experts else "no experts"
+        if self.expert_degree > 1 and (not model.routed_experts or model.routed_experts % self.expert_degree):
+            has = f"{model.routed_experts} experts" if model.routed_experts else "no experts"
             raise InputError(f"expert={self.expert} does not suit {model.name}, which has {has}.")
-        alone = not model.experts or (self.data or 1) * self.context * self.tensor == 1
+        alone = not model.routed_experts or (self.data or 1) * self.context * self.tensor == 1
         return replace(self, expert=1) if alone else self
 
     def __repr__(self) -> str:

@@ -62,17 +62,19 @@ def cross_matrices(model: Transformer) -> list[Matrix]:
 def feed_forward_matrices(model: Transformer, *, sparse: bool) -> list[Matrix]:
     """Matrices of the feed-forward part of a dense or of a sparse layer."""
     if not sparse:
-        return _mlp(model, model.ffn) if model.ffn else []
-    routed = _mlp(model, model.expert_ffn, model.experts, model.active_experts)
-    shared = _mlp(model, model.shared_ffn) if model.shared_ffn else []
-    gate = [Matrix("shared_gate", model.hidden, 1)] if model.shared_gate else []
-    return [Matrix("router", model.hidden, model.experts), *routed, *shared, *gate]
+        return _mlp(model, model.hidden, model.ffn) if model.ffn else []
+    hidden, latent = model.hidden, model.expert_hidden
+    routed = _mlp(model, model.expert_width, model.expert_ffn, model.experts, model.active_experts)
+    sides = [Matrix("latent_in_proj", hidden, latent), Matrix("latent_out_proj", latent, hidden)] if latent else []
+    shared = _mlp(model, hidden, model.shared_ffn) if model.shared_ffn else []
+    gate = [Matrix("shared_gate", hidden, 1)] if model.shared_gate else []
+    return [Matrix("router", hidden, model.experts), *sides, *routed, *shared, *gate]
 
 
-def _mlp(model: Transformer, width: int, copies: int = 1, active: int = 1) -> list[Matrix]:
+def _mlp(model: Transformer, hidden: int, width: int, copies: int = 1, active: int = 1) -> list[Matrix]:
     up = [("gate_up_proj", 2)] if model.gated and model.fused else [("gate_proj", 1)] * model.gated + [("up_proj", 1)]
-    first = [Matrix(name, model.hidden, times * width, copies, active) for name, times in up]
-    return [*first, Matrix("down_proj", width, model.hidden, copies, active)]
+    first = [Matrix(name, hidden, times * width, copies, active) for name, times in up]
+    return [*first, Matrix("down_proj", width, hidden, copies, active)]
 
 
 def biased(model: Transformer, mixer: list[Matrix], others: list[Matrix]) -> list[Matrix]:
@@ -127,9 +129,10 @@ class Transformer:
         Queries, keys and values (and gates) come from one matrix, as adapters see it.
     head_bias, head_layer : bool, default=False
         A bias of the head; a square layer before it (BERT).
-    experts, active_experts, expert_ffn, shared_ffn, dense_layers : int, default=0
-        Mixture of experts: how many, how many a token passes, their width, that of those that every token passes, and
-        the first layers that have a dense feed-forward layer instead.
+    experts, active_experts, expert_ffn, shared_ffn, expert_hidden, dense_layers : int, default=0
+        Mixture of experts: how many, how many a token passes, their width, that of those that every token passes,
+        the width of a token in routed ones if it is not `hidden`, and the first layers that have a dense feed-forward
+        layer instead.
     shared_gate, router_bias, sinks : bool, default=False
         A gate of the shared expert; biases of router and experts; a learned attention sink a head.
     q_rank, kv_rank, rope_dim, value_dim : int, default=0
@@ -184,6 +187,7 @@ class Transformer:
     active_experts: int = 0
     expert_ffn: int = 0
     shared_ffn: int = 0
+    expert_hidden: int = 0
     dense_layers: int = 0
     shared_gate: bool = False
     router_bias: bool = False
@@ -249,6 +253,11 @@ class Transformer:
     def _parameters(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Of a dense and of a sparse layer, parameters without routed experts, and of these."""
         return tuple((self._shared(sparse), self._routed(sparse)) for sparse in (False, True))  # type: ignore[return-value]
+
+    @property
+    def expert_width(self) -> int:
+        """Width of a token that is sent to routed experts."""
+        return self.expert_hidden or self.hidden
 
     @property
     def sparse_layers(self) -> int:
@@ -331,6 +340,11 @@ class Transformer:
         return [(stack, sparse, count) for stack in self.stacks for sparse, count in stack.layer_kinds]
 
     @property
+    def routed_experts(self) -> int:
+        """Experts of a layer that has them, in any stack."""
+        return max(stack.experts for stack in self.stacks)
+
+    @property
     def routed_parameters(self) -> int:
         """Parameters of the routed experts of all stacks."""
         return sum(count * stack.expert_parameters(sparse=sparse) for stack, sparse, count in self.all_layers)
@@ -387,6 +401,7 @@ KEYS = {
         "active_experts": "num_experts_per_tok moe_k moe_top_k active_experts",
         "expert_ffn": "moe_intermediate_size expert_ffn",
         "shared_ffn": "shared_expert_intermediate_size",
+        "expert_hidden": "moe_latent_size",
         "dense_layers": "first_k_dense_replace",
         "q_rank": "q_lora_rank",
         "kv_rank": "kv_lora_rank",

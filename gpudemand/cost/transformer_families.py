@@ -386,7 +386,7 @@ def _pattern(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
     """Nemotron-H: layers of one kind each, attention (*), Mamba-2 (M), feed-forward (-) or experts (E)."""
     shown, hidden = str(config.get("hybrid_override_pattern") or ""), sizes["hidden"]
     shown = shown or "".join(_LETTERS.get(kind, "?") for kind in config.get("layers_block_type") or ())
-    routed = _some(sizes, "experts", "active_experts", "expert_ffn")
+    routed = _some(sizes, "experts", "active_experts", "expert_ffn", "expert_hidden")
     routed["shared_ffn"] = count_of(config, "moe_shared_expert_intermediate_size")
     plain = {"norms": 1, "gated": False, "hidden": hidden, "heads": 0}
     kinds = {
