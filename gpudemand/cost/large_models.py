@@ -361,9 +361,8 @@ def _robust(error: FloatArray) -> FloatArray:
 
 #: Classes of runs, which errors depend on.
 CLASSES = ("known", "part unknown", "adapter", "experts")
-#: Generation of GPUs that no measured run is of; the scale of errors of a vendor that none is of: a first stack on
-#: another's GPUs took 2.7 times as long as predicted from NVIDIA's (five runs on MI300X that were held out).
-_NEW, _NEW_VENDOR = "new", 3.0
+#: Generation of GPUs that no measured run is of.
+_NEW = "new"
 
 
 class RunClass(NamedTuple):
@@ -389,7 +388,8 @@ class ErrorScales(NamedTuple):
         if (found := self.generations.get(generation)) is not None:
             return found
         own = [factor for name, factor in self.generations.items() if vendor and self.vendors.get(name) == vendor]
-        return max(self.generations[_NEW], float(np.mean(own)) if own else _NEW_VENDOR)
+        # A vendor that no measured run is of is as the generation that errs most.
+        return max(self.generations[_NEW], float(np.mean(own)) if own else max(self.generations.values()))
 
     @classmethod
     def fit(
@@ -399,7 +399,7 @@ class ErrorScales(NamedTuple):
 
         Mean over the sources of a class, and one more as the mean of all; or of a generation relative to its class, and
         one more as a generation that is held out: priors worth one observation (Kass and Wasserman, J. Am. Stat. Assoc.
-        90, 1995).
+        90, 1995). To generations is added the standard error of such a mean: of few sources the next may err more.
         """
         rows = pd.DataFrame(list(kinds), columns=RunClass._fields).assign(source=sources)
         rows = rows.assign(square=error**2 - spread, new=new**2 - spread)
@@ -410,10 +410,13 @@ class ErrorScales(NamedTuple):
         ratios = rows.assign(square=rows["square"] / of_class, new=rows["new"] / of_class)
         ratios = np.sqrt(ratios.groupby(["generation", "source"])[["square", "new"]].mean().clip(lower=0.25))
         by_generation = ratios.groupby(level=0)
-        unseen = max(float(by_generation["new"].mean().mean()), 1.0)
-        generations = {str(name): _with_one(part, unseen) for name, part in by_generation["square"]}
+        unseen, error = max(float(by_generation["new"].mean().mean()), 1.0), float(ratios["square"].std(ddof=0))
+        generations = {
+            str(name): _with_one(part, unseen) + error / np.sqrt(len(part) + 1.0)
+            for name, part in by_generation["square"]
+        }
         vendors = dict(zip(rows["generation"], rows["vendor"], strict=True))
-        return cls(classes, generations | {_NEW: unseen}, vendors)
+        return cls(classes, generations | {_NEW: unseen + error}, vendors)
 
 
 def conformity_of(

@@ -112,7 +112,7 @@ def _slowest_stage(run: TrainingRun) -> tuple[float, float]:
 
 def _waves(run: TrainingRun, tokens: float, share: float) -> float:
     """Operations that half a wave of tiles could do in each product of the layers: what its last wave leaves idle."""
-    model, sms = run.model, 0.0 if math.isnan(run.job.hardware.sms) else run.job.hardware.sms
+    model, sms = run.model, _multiprocessors(run)
     trained, divided, depth = run.trained_share, (1.0 + 1.0 / run.layout.tensor) / 2.0, 0.0
     for sparse, count in model.layer_kinds:
         for matrix in model.matrices(sparse=sparse):
@@ -125,14 +125,19 @@ def _waves(run: TrainingRun, tokens: float, share: float) -> float:
     return 0.5 * sms * _TILE * 2.0 * depth * share
 
 
+def _multiprocessors(run: TrainingRun) -> float:
+    return 0.0 if math.isnan(run.job.hardware.sms) else run.job.hardware.sms
+
+
 def _attention(run: TrainingRun, seconds: float) -> dict[str, float]:
     """Seconds of attention, and those of FlashAttention-1 again; `seconds`: of one operation of a token and layer.
 
     FlashAttention-1 has one multiprocessor for each head of a sample, and others idle where these are fewer.
     """
     found = seconds * _attention_flops(run)
-    places = run.job.hardware.sms / ((run.micro_batch or 1) * max(run.model.heads, 1) / run.layout.tensor)
-    return {"attention": found, "attention, first": found * places / (1.0 + places) if run.flash_version == 1 else 0.0}
+    busy = (run.micro_batch or 1) * run.model.heads / run.layout.tensor
+    idle = _multiprocessors(run) / (_multiprocessors(run) + busy) if run.flash_version == 1 else 0.0
+    return {"attention": found, "attention, first": found * idle}
 
 
 def _attention_flops(run: TrainingRun) -> float:
