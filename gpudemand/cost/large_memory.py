@@ -362,9 +362,12 @@ def _gathered(run: TrainingRun) -> float:
 
 
 def _buffers(run: TrainingRun, trained: float, gradient: float) -> float:
-    """Buckets of data parallelism: of DDP as large as the gradients, of DeepSpeed of fixed size."""
+    """Buckets of data parallelism: of DDP as large as the gradients, of DeepSpeed of fixed size.
+
+    DDP has no experts that GPUs share.
+    """
     if run.n_gpus == 1 or (run.layout.data or 1) == 1 or run.is_tuned or run.layout.sharding in ("fsdp", "hsdp"):
         return 0.0
     if run.layout.sharding == "none":
-        return gradient * trained
+        return gradient * trained if run.layout.expert_degree == 1 else 0.0
     return 2.0 * _HALF * min(trained, _BUCKET)
