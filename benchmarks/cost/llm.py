@@ -3,7 +3,8 @@
     python -m benchmarks.cost.llm [--train DIR] [--bundle] [--out FILE]
 
 Rows are those of ``llm_training.csv.gz`` in DIR and of the bundled ``public_runs.csv``. Whole projects (sources) or
-generations of GPUs are held out in turn, never rows; repetitions of a configuration count once.
+generations of GPUs are held out in turn, never rows; repetitions of a configuration count once. The last table has a
+line for each kind of runs; without ``--train`` it is of the bundled ratios.
 Beside stand 6 N D at the median share of the peak (MFU), that by generation, and gradient boosting of this share on
 simple features; for memory, the formulas of DeepSpeed (states over GPUs) and of Hugging Face's estimator (weights,
 gradients and Adam). Memory is predicted as each project reads it. ``--bundle`` fits to all rows and writes
@@ -50,7 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="a Parquet file for predicted over measured, of all held-out rows")
     options = parser.parse_args(arguments)
     if options.train is None:
-        print(_errors(load_held_out_runs(), ["split", "target", "class", "method"]))
+        print(lines(load_held_out_runs()))
         return
     rows = read_all_runs(options.train)
     print(f"degrees where stated, mean over projects: {seen_degrees(rows)}")
@@ -86,7 +87,45 @@ def _fitted(rows: pd.DataFrame) -> LargeModelPredictor:
 def _run_splits(rows: pd.DataFrame, predictor: LargeModelPredictor, splits: Sequence[str]) -> pd.DataFrame:
     print(f"{len(rows)} configurations: {rows['class'].value_counts().to_dict()}")
     kept = [_held_out(rows, target, name, split) for split in splits for name, target in predictor.targets.items()]
-    return pd.concat(kept, ignore_index=True)
+    found = pd.concat(kept, ignore_index=True)
+    print(f"\n{lines(found)}")
+    return found
+
+
+#: Name -> target, split, and what rows it is of.
+_LINES: dict[str, tuple[str, str, str]] = {
+    "dense": ("time", "source", "dense"),
+    "dense, tensor, or tensor and pipeline": ("time", "source", "dense and divided"),
+    "experts": ("time", "source", "`class` == 'experts'"),
+    "experts, without the largest project": ("time", "source", "`class` == 'experts' and source != 'whitecircle/halo'"),
+    "experts and state space": ("time", "source", "`class` == 'experts, state space'"),
+    "LoRA": ("time", "source", "`class` == 'adapter'"),
+    "newest generation held out": ("time", "generation", "generation == 'GB110'"),
+    "AMD held out": ("time", "generation", "vendor == 'AMD'"),
+    "memory": ("memory", "source", "ratio > 0"),
+}
+
+
+def lines(ratios: pd.DataFrame) -> str:
+    """Median and 90th percentile of errors in percent, and the percentage inside, beside constant MFU and boosting."""
+    names = {"gpudemand": "ours", "6 N D, MFU by generation": "constant MFU", "boosting": "boosting"}
+    dense = ratios["class"].str.startswith("dense")
+    about = ratios.assign(dense=dense, divided=ratios["layout"].isin(["tensor", "pipeline + tensor"]))
+    table = pd.DataFrame(index=pd.Index(list(_LINES), name="line"))
+    for line, (target, split, query) in _LINES.items():
+        rows = about[(about["target"] == target) & (about["split"] == split)].query(query)
+        for method, short in names.items():
+            error = 100.0 * (rows.loc[rows["method"] == method, "ratio"] - 1.0).abs()
+            table.loc[line, short] = f"{error.median():.1f} / {error.quantile(0.9):.1f}" if len(error) else ""
+        ours = rows[rows["method"] == "gpudemand"]
+        table.loc[line, ["rows", "projects", "inside"]] = [
+            len(ours),
+            ours["source"].nunique(),
+            f"{100.0 * ours['inside'].mean():.0f}",
+        ]
+    return table[["rows", "projects", "ours", "inside", "constant MFU", "boosting"]].to_string(
+        float_format="{:.0f}".format
+    )
 
 
 def seen_degrees(rows: pd.DataFrame) -> dict[str, dict[int, float]]:

@@ -63,6 +63,11 @@ def _row(run: TrainingRun) -> list[float]:
     degrees = [np.nan] * 4 if layout is None else [layout.tensor, layout.pipeline, layout.context, layout.expert_degree]
     sizes = [run.model.n_active_parameters, run.model.n_parameters, run.model.hidden, run.seq_len, run.n_gpus]
     batch = [run.micro_batch or np.nan, run.global_batch or np.nan, _LEVELS[run.checkpointing]]
-    options = [run.is_quantised, adapter is not None, 16 if adapter is None else adapter.bits, run.model.routed_experts > 0]
+    options = [
+        run.is_quantised,
+        adapter is not None,
+        16 if adapter is None else adapter.bits,
+        run.model.routed_experts > 0,
+    ]
     sharding = np.nan if layout is None or layout.sharding is None else layout.divided
     return [*np.log(sizes), np.log(part.peak("fp16")), part.bandwidth, *degrees, sharding, *batch, *options]

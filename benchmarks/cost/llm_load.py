@@ -178,7 +178,7 @@ def _kind(row: dict[str, Any]) -> str:
     if run.job.adapter is not None:
         return "adapter"
     if run.model.routed_experts:
-        return "experts"
+        return "experts, state space" if any(stack.mixer for stack in run.model.stacks) else "experts"
     return "dense, known" if run.is_known else "dense, part unknown"
 
 

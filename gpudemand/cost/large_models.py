@@ -83,7 +83,9 @@ def _with_degrees(run: TrainingRun) -> list[TrainingRun]:
     sharing = (layout.data or 1) * layout.context * layout.tensor
     plain = run.job.kernels == "plain" or (layout.shards_parameters and not run.is_tuned)
     experts = [
-        size for size in _SEEN["expert"] if size == 1 or (not plain and sharing % size == model.routed_experts % size == 0)
+        size
+        for size in _SEEN["expert"]
+        if size == 1 or (not plain and sharing % size == model.routed_experts % size == 0)
     ]
     # Parts of a few layers: the more of them, the shorter the bubble.
     parts = [1, *(size for size in (model.depth // layout.pipeline,) if size > 1)]
@@ -217,7 +219,10 @@ def layouts_of(run: TrainingRun) -> list[TrainingRun]:
     node = int(run.job.hardware.node_gpus)
     tensors = [size for size in (1, 2, 4, 8) if size <= min(node, run.n_gpus)]
     pipelines = [size for size in (1, 2, 4, 8, 16) if size <= run.model.depth]
-    experts = [1, *(size for size in (8, 16, 32, 64) if run.model.routed_experts and run.model.routed_experts % size == 0)]
+    experts = [
+        1,
+        *(size for size in (8, 16, 32, 64) if run.model.routed_experts and run.model.routed_experts % size == 0),
+    ]
     ways = [(t, p, e, "zero1") for t in tensors for p in pipelines for e in experts]
     ways += [(t, 1, 1, "fsdp") for t in tensors] + [(1, 1, 1, "none")]
     return [one for t, p, e, kind in ways if (one := _with_layout(run, Parallel(None, t, p, 1, 1, e, kind)))]

@@ -302,9 +302,7 @@ def step_seconds(terms: Terms, coefficients: Mapping[str, float]) -> FloatArray:
     work = np.hypot(work, c["launch"] * column["launch"]) + launch * column["launch, routed"]
     # Since 2024 fused stacks send parts of a product while they compute others.
     hidden = tuned & (column["years"] >= 0)
-    divided = np.where(
-        hidden, _exposed(c["tensor, fused"] * column["tensor"], work), c["replica"] * column["tensor"]
-    )
+    divided = np.where(hidden, _exposed(c["tensor, fused"] * column["tensor"], work), c["replica"] * column["tensor"])
     work = work + divided + np.where(tuned, c["replica"], c["expert, plain"]) * column["expert"]
     work = work + c["replica"] * (column["context"] + column["pipeline"])
     data = np.where(tuned, c["data, fused"], c["data"])

@@ -10,6 +10,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.cost.job import TrainingJob
+from gpudemand.cost.large_memory import memory_terms
 from gpudemand.cost.large_models import LargeModelPredictor, RunClass, Target, assumptions, candidates
 from gpudemand.cost.large_time import TIME_PRIORS, step_seconds, time_terms
 from gpudemand.cost.parallel import LoRA, Parallel
@@ -151,3 +152,45 @@ def test_runs_on_gpus_of_a_generation_or_vendor_of_few_runs_have_wider_intervals
     table = LargeModelPredictor.load().predict(runs)
     ratio = table["step_time_s-hi-90"] / table["step_time_s"]
     assert ratio[0] < ratio[1] < ratio[2]
+
+
+def test_narrow_experts_take_longer_for_the_same_work():
+    wide = replace(QWEN, expert_ffn=2 * QWEN.expert_ffn, active_experts=QWEN.active_experts // 2)
+    one, other = (time_terms(run_of(model)) for model in (QWEN, wide))
+    assert one["experts"] == pytest.approx(other["experts"])
+    assert one["narrow"] == pytest.approx(2 * other["narrow"])
+
+
+def test_latent_experts_take_and_send_narrow_tokens():
+    latent = replace(QWEN, expert_hidden=QWEN.hidden // 4)
+    sides = 2 * QWEN.hidden * latent.expert_hidden * QWEN.layers
+    assert latent.routed_parameters == QWEN.routed_parameters / 4
+    assert latent.n_parameters - latent.routed_parameters == QWEN.n_parameters - QWEN.routed_parameters + sides
+    divided = {"parallel": Parallel(expert=8, sharding="zero1"), "device": replace(H100, interconnect_gb_s=1e-3)}
+    assert time_terms(run_of(latent, **divided))["expert"] == pytest.approx(
+        time_terms(run_of(**divided))["expert"] / 4, rel=0.01
+    )
+
+
+def test_experts_between_layers_of_other_kinds_are_divided():
+    """All experts of Nemotron-3 are in a stack beside those of attention and of state spaces."""
+    nano = published("nemotron-3-nano")
+    assert (nano.experts, nano.routed_experts, nano.n_parameters) == (0, 128, 31577937344)
+    known = run_of(nano, parallel=Parallel(expert=8, sharding="zero1"))
+    assert time_terms(known)["expert"] > 0
+    unknown = run_of(nano, parallel=Parallel(sharding="zero1"), kernels="fused", n_gpus=64)
+    assert {8, 64} <= {way.layout.expert_degree for _, way in candidates(unknown)}
+    with pytest.raises(InputError, match="has 128 experts"):
+        run_of(nano, parallel=Parallel(expert=3, sharding="zero1"), n_gpus=3)
+
+
+def test_without_sequence_parallelism_each_gpu_sends_all_its_tokens_to_the_experts():
+    layouts = [Parallel(tensor=8, expert=8, sequence=kind) for kind in (True, False)]
+    divided, whole = (time_terms(run_of(MIXTRAL, parallel=layout))["experts"] for layout in layouts)
+    assert whole == pytest.approx(8 * divided)
+
+
+def test_stacks_that_divide_experts_have_no_buckets_of_ddp():
+    one, eight = (memory_terms(run_of(parallel=Parallel(expert=size)))["buffers"] for size in (1, 8))
+    assert one > 0
+    assert eight == 0

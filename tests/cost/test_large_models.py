@@ -19,8 +19,8 @@ from gpudemand.cost.large_memory import (
     needed_bytes,
     parameter_bytes,
 )
-from gpudemand.cost.large_models import LargeModelPredictor, candidates, fit_coefficients
-from gpudemand.cost.large_time import time_terms
+from gpudemand.cost.large_models import ErrorScales, LargeModelPredictor, RunClass, candidates, fit_coefficients
+from gpudemand.cost.large_time import TIME_PRIORS, step_seconds, time_terms
 from gpudemand.cost.layouts import smallest_n_gpus, suggest_layouts, training_totals
 from gpudemand.cost.model import CostModel
 from gpudemand.cost.parallel import LoRA, Parallel
@@ -612,3 +612,46 @@ def test_odd_configurations_are_one_sentence(tmp_path, text, message):
 def test_a_configuration_without_an_end_is_not_read_whole():
     with pytest.raises(InputError, match="has more than 16 MiB"):
         TrainingJob.from_config("hf:/dev/zero", 128, device="H100")
+
+
+@pytest.mark.parametrize("name", ["A100", "H100", "B200"])
+def test_versions_of_flash_attention(name):
+    """Version 3 is for Hopper and later; version 1 leaves multiprocessors idle where heads and samples are few."""
+    kinds = ("flash-1", "flash-2", "flash-3", "flash")
+    first, second, third, plain = (time_terms(run_of(device=device(name), attention=kind)) for kind in kinds)
+    assert second["attention"] / third["attention"] == pytest.approx(1 if name == "A100" else 0.73 / 0.35)
+    assert plain == second
+    assert first["attention"] == second["attention"]
+    assert first["attention, first"] > 0 == second["attention, first"] == third["attention, first"]
+    many = time_terms(run_of(device=device(name), attention="flash-1", micro_batch=32))
+    assert many["attention, first"] / many["attention"] < first["attention, first"] / first["attention"]
+
+
+def test_fused_stacks_have_the_last_version_of_flash_attention():
+    plain, fused = (run_of(kernels=kind).flash_version for kind in ("plain", "fused"))
+    assert (plain, fused, run_of(attention="eager").flash_version) == (2, 3, 0)
+    with pytest.raises(InputError, match="flash-3"):
+        run_of(attention="flash-9")
+
+
+def test_large_products_reach_less_of_the_peak_of_an_mi300x():
+    ours, amd = (time_terms(run_of(device=device(name)))["products"] for name in ("H100", "MI300X"))
+    # 720 and 620 TFLOP/s.
+    assert amd / ours == pytest.approx(720 / 620, rel=0.01)
+
+
+def test_stacks_since_2024_hide_what_tensor_parallelism_sends():
+    layout = {"n_gpus": 8, "parallel": Parallel(tensor=8), "kernels": "fused"}
+    terms = pd.DataFrame([time_terms(run_of(**layout, stack_year=year)) for year in (2023, 2024)])
+    still = {name: mean for name, (mean, _) in TIME_PRIORS.items()} | {"year, fused": 1e-9}
+    before, since = step_seconds(terms, still)
+    assert since < before
+
+
+def test_of_a_generation_that_few_projects_tell_of_the_next_may_err_more():
+    kinds = [RunClass("known", "NVIDIA", die) for die in ("seen", "rare") for _ in range(12)]
+    error, sources = np.full(24, 0.2), [*range(12), *[12] * 12]
+    scales = ErrorScales.fit(error * np.tile([1, 2], 12), np.zeros(24), kinds, np.array(sources), error)
+    assert scales.generations["rare"] > scales.generations["seen"]
+    other = RunClass("known", "another", "never")
+    assert scales.of([other])[0] == scales.classes["known"] * max(scales.generations.values())
