@@ -26,6 +26,7 @@ import gpudemand as gd
 from benchmarks.planning.demand import SOURCES, scores
 from benchmarks.segments.archetypes import simulated
 from benchmarks.usage import make_log, with_gpudemand, with_pandas
+from gpudemand.cost.measure import load_held_out_runs
 from gpudemand.datasets import load_jobs_sample
 from gpudemand.forecast import CombinedForecaster, SeasonalNaive
 from gpudemand.forecast.backtest import cross_validation
@@ -83,6 +84,12 @@ def segments() -> float:
     return 1.0 - float(np.mean(scores))
 
 
+def _large_models(start: str) -> float:
+    """Median error of the stored predictions of step time, of the classes that begin so, their projects held out."""
+    ratios = load_held_out_runs().query("method == 'gpudemand' and target == 'time' and split == 'source'")
+    return float((ratios.loc[ratios["class"].str.startswith(start), "ratio"] - 1.0).abs().median())
+
+
 def _usage_of_a_file() -> float:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.parquet"
@@ -106,6 +113,8 @@ LINES: dict[str, tuple[Callable[[], float], float]] = {
     "demand from jobs, error over last value + profile": (demand_from_jobs, _ERROR),
     "forecasts of users, error over seasonal naive": (user_forecasts, _ERROR),
     "segments, 1 - adjusted Rand index": (segments, 0.25),
+    "large models of projects held out, error, dense": (lambda: _large_models("dense"), _ERROR),
+    "large models of projects held out, error, experts": (lambda: _large_models("experts"), _ERROR),
     "usage of a file, time over pandas and bincount": (_usage_of_a_file, _TIME),
     "queue of the sample, time over sorting 2 M numbers": (_queue, _TIME),
     "need of the sample, time over sorting 2 M numbers": (_need, _TIME),
