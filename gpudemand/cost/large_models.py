@@ -415,13 +415,13 @@ class ErrorScales(NamedTuple):
         ratios = rows.assign(square=rows["square"] / of_class, new=rows["new"] / of_class)
         ratios = np.sqrt(ratios.groupby(["generation", "source"])[["square", "new"]].mean().clip(lower=0.25))
         by_generation = ratios.groupby(level=0)
-        unseen, error = max(float(by_generation["new"].mean().mean()), 1.0), float(ratios["square"].std(ddof=0))
+        unseen, margin = max(float(by_generation["new"].mean().mean()), 1.0), float(ratios["square"].std(ddof=0))
         generations = {
-            str(name): _with_one(part, unseen) + error / np.sqrt(len(part) + 1.0)
+            str(name): _with_one(part, unseen) + margin / np.sqrt(len(part) + 1.0)
             for name, part in by_generation["square"]
         }
         vendors = dict(zip(rows["generation"], rows["vendor"], strict=True))
-        return cls(classes, generations | {_NEW: unseen + error}, vendors)
+        return cls(classes, generations | {_NEW: unseen + margin}, vendors)
 
 
 def conformity_of(
