@@ -1,9 +1,10 @@
 """Accuracy and time of the main parts on bundled data, beside what they were: ``make bench-check``.
 
-    python -m benchmarks.ledger [--record]
+    python -m benchmarks.ledger [--record] [--cost DIR [--cache DIR]]
 
 Each line of ``ledger.csv`` was measured at a commit. Lower is better; times are relative to work of a known kind in the
 same process, so that machines compare. Ends with 1 where one is worse than the last line by more than its tolerance.
+With public measurements of step time (see `benchmarks.cost`) and their traced graphs, errors of costs on GPUs, too.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import pandas as pd
 from sklearn.metrics import adjusted_rand_score
 
 import gpudemand as gd
+from benchmarks.cost.exam import ledger_lines
+from benchmarks.cost.traced import CACHE, TraceCache
 from benchmarks.planning.demand import SOURCES, scores
 from benchmarks.segments.archetypes import simulated
 from benchmarks.usage import make_log, with_gpudemand, with_pandas
@@ -38,8 +41,8 @@ from gpudemand.planning.queue import simulate_queue
 from gpudemand.usage.series import end_of_record, usage_series
 
 LEDGER = Path(__file__).with_name("ledger.csv")
-#: How much worse than before is noise: of an error, and of a time.
-_ERROR, _TIME = 0.02, 0.3
+#: How much worse than before is noise: of an error, of a time, and of an error of costs.
+_ERROR, _TIME, _COST = 0.02, 0.3, 0.1
 
 
 def _seconds(work: Callable[[], Any], repeats: int = 3) -> float:
@@ -125,11 +128,15 @@ def main() -> int:
     """Measure, compare with the last line of each name, and with ``--record`` add lines."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--record", action="store_true", help="add what is measured to the ledger")
+    parser.add_argument("--cost", type=Path, help="public measurements of step time")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="of their traced graphs")
     options = parser.parse_args()
     before = pd.read_csv(LEDGER) if LEDGER.exists() else pd.DataFrame(columns=["date", "commit", "name", "value"])
     last = before.groupby("name")["value"].last()
-    now = pd.Series({name: measure() for name, (measure, _) in LINES.items()})
-    limits = last.reindex(now.index) * (1.0 + pd.Series({name: noise for name, (_, noise) in LINES.items()}))
+    costs = ledger_lines(options.cost, TraceCache(options.cache)) if options.cost else {}
+    now = pd.Series({**{name: measure() for name, (measure, _) in LINES.items()}, **costs})
+    noise = {**dict.fromkeys(costs, _COST), **{name: noise for name, (_, noise) in LINES.items()}}
+    limits = last.reindex(now.index) * (1.0 + pd.Series(noise))
     worse = now > limits.fillna(np.inf)
     print(pd.DataFrame({"last": last.reindex(now.index), "now": now, "worse": worse}).round(3).to_string())
     if options.record:

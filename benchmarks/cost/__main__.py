@@ -4,9 +4,10 @@
 
 DIR holds a folder a project, as `benchmarks.cost.load` reads them. With one folder, whole groups of it are held out in
 turn; with another `--test` folder, the first is the training and the second the test set. Needs timm and torchvision
-for networks that the cache lacks; with ``--traced`` those are dropped. Seven tracks are run only by name: those of the
-papers, ``dnnabacus`` (on the bundled measurements), ``placement`` and ``lattuada``; of large models ``llm`` and
-whole ``trainings``; ``scripts``, published training scripts; and ``ratios`` of speed between types of GPU.
+for networks that the cache lacks; with ``--traced`` those are dropped. Nine tracks are run only by name: ``h200``,
+of our own measurements on a GPU, and ``alone``, with a single GPU in training; those of the papers, ``dnnabacus`` (on
+the bundled measurements), ``placement`` and ``lattuada``; of large models ``llm`` and whole ``trainings``; ``scripts``,
+published training scripts; and ``ratios`` of speed between types of GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.cost import dnnabacus, lattuada, llm, memory, placement, scripts, speed_ratios, trainings
+from benchmarks.cost import dnnabacus, exam, lattuada, llm, memory, placement, scripts, speed_ratios, trainings
 from benchmarks.cost.calibration_curve import calibration_curve
 from benchmarks.cost.methods import EXTRA, METHODS
 from benchmarks.cost.score import held_out, log_errors, predictions
@@ -28,6 +29,8 @@ from benchmarks.cost.tracks import TRACKS, across, within
 log = logging.getLogger(__name__)
 #: Each takes the folder of public measurements and the cache of graphs.
 BY_NAME = {
+    "h200": exam.run,
+    "alone": exam.alone,
     "dnnabacus": dnnabacus.run,
     "placement": placement.run,
     "lattuada": lattuada.run,

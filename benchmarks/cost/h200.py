@@ -1,9 +1,8 @@
 """Our own measurements on a GPU (``data/cost/h200``) as features of `StepTimeModel` and `MemoryModel`.
 
-    python -m benchmarks.cost.h200 [--cache DIR] [--train DIR]
+    python -m benchmarks.cost.h200 [--cache DIR]
 
-prints errors with families of networks held out, with the public measurements in training beside them if DIR is given,
-and the constants of `gpudemand.cost.host`.
+prints the constants of `gpudemand.cost.host`; how far predictions are off is in `benchmarks.cost.exam`.
 """
 
 from __future__ import annotations
@@ -11,32 +10,27 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import warnings
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.model_selection import GroupKFold
 
 from benchmarks.cost.on_gpu.decoders import Decoder
 from benchmarks.cost.on_gpu.foreign import key_of
 from benchmarks.cost.on_gpu.operators import OneOperator
-from benchmarks.cost.score import summary
 from benchmarks.cost.traced import CACHE, TraceCache
 from gpudemand.cost import TrainingJob
 from gpudemand.cost.feature_table import ARCHITECTURE
 from gpudemand.cost.host import LAUNCHES, TENSOR_LAUNCHES
-from gpudemand.cost.memory_model import MemoryModel
-from gpudemand.cost.model import memory_inputs, step_time_inputs
+from gpudemand.cost.model import step_time_inputs
 from gpudemand.cost.networks import family_of
 from gpudemand.cost.regression import cauchy_weights, fit_nonnegative
 from gpudemand.cost.step_time_model import DEVICE_TIME, StepTimeModel
 from gpudemand.datasets.registry import data_folder
 
 log = logging.getLogger(__name__)
-_FOLDS = 5
 _DESIGNS: dict[str, Any] = {"decoders": Decoder, "operators": OneOperator}
 
 
@@ -124,34 +118,13 @@ def time_model_of(public: pd.DataFrame | None, own: pd.DataFrame) -> StepTimeMod
     """
     if public is None:
         return StepTimeModel().fit(own, own["step_time_s"], groups=own["family"].astype(str))
+    return public_model(public).calibrate(own, own["step_time_s"], jobs=False)
+
+
+def public_model(public: pd.DataFrame) -> StepTimeModel:
+    """Step time fitted on public rows; each project is a host of its own."""
     public = public.assign(host=public["source"])
-    model = StepTimeModel().fit(public, public["step_time_s"], groups=public["family"].astype(str))
-    return model.calibrate(own, own["step_time_s"], jobs=False)
-
-
-def held_out(table: pd.DataFrame, public: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Step times of own rows with their families held out: ``y``, ``predicted``, ``low``, ``high``."""
-    found = pd.DataFrame({"set": table["set"], "mode": table["mode"], "y": table["step_time_s"]})
-    for train, test in GroupKFold(_FOLDS).split(table, groups=table["family"]):
-        model = time_model_of(public, table.iloc[train])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found.loc[test, ["predicted", "low", "high"]] = model.predict_all(table.iloc[test], [90])
-    return found
-
-
-def memory_held_out(jobs: list[TrainingJob], table: pd.DataFrame, public: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Memory of own rows with their families held out, as `held_out`."""
-    X, y, families = memory_inputs(jobs), table["memory_gib"].to_numpy(), table["family"].astype(str).to_numpy()
-    found = pd.DataFrame({"set": table["set"], "mode": table["mode"], "y": y})
-    for train, test in GroupKFold(_FOLDS).split(X, groups=families):
-        known, costs, groups = X.iloc[train], y[train], families[train]
-        if public is not None:
-            known = together(public, known)
-            costs, groups = np.r_[public["memory_gib"], costs], np.r_[public["family"].astype(str), groups]
-        model = MemoryModel().fit(known, costs, groups=groups)
-        found.loc[test, ["predicted", "low", "high"]] = model.predict_all(X.iloc[test], [90])
-    return found
+    return StepTimeModel().fit(public, public["step_time_s"], groups=public["family"].astype(str))
 
 
 def together(*tables: pd.DataFrame) -> pd.DataFrame:
@@ -182,24 +155,11 @@ def host_constants(own: pd.DataFrame) -> pd.Series:
 
 
 def main() -> None:
-    """Print the tables."""
+    """Print the constants."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cache", type=Path, default=CACHE)
-    parser.add_argument("--train", type=Path, help="public measurements")
-    options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    cache = TraceCache(options.cache)
-    table, jobs = own_table(cache)
-    log.info("%s", host_constants(table).to_string())
-    public = None
-    if options.train is not None:
-        from benchmarks.cost.table import time_table
-
-        public = time_table(options.train, cache, trace=False)
-    for what, out in (("step time", held_out(table, public)), ("memory", memory_held_out(jobs, table))):
-        groups = {**dict(list(out.groupby("set"))), **{f"all, {mode}": part for mode, part in out.groupby("mode")}}
-        rows = {name: {"rows": len(part), **summary(part)} for name, part in groups.items()}
-        log.info("%s, families held out\n%s", what, pd.DataFrame(rows).T.round(3).to_string())
+    log.info("%s", host_constants(own_table(TraceCache(parser.parse_args().cache))[0]).to_string())
 
 
 if __name__ == "__main__":

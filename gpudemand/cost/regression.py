@@ -257,7 +257,7 @@ def several_groups(groups: IntArray) -> IntArray:
     if np.unique(groups).size > 1:
         return groups
     warnings.warn(
-        "groups holds a single group: nothing is known of others, and intervals are about more jobs of this one.",
+        "groups holds a single group: how far others are from it is taken from public measurements of GPUs.",
         UserWarning,
         stacklevel=stack_level(),
     )

@@ -405,6 +405,9 @@ _HOST_STEPS = 3
 #: Fewest steps that the device bounds, from which coefficients are fitted.
 _LEAST_KNOWN = 10
 _FOLDS = 5
+#: How much further off steps on other GPUs are than held-out ones on the only GPU in training: geometric mean over
+#: twelve of them (``python -m benchmarks.cost --track alone``).
+_FURTHER = 1.9
 #: Trees of the error scale.
 _SCALE_TREES = 60
 #: Keys of a stored model: inputs of the Gaussian process.
@@ -467,7 +470,8 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         X, y = _checked(X), check_costs(y, len(X), "are no times")
         if not set(WORK_TERMS) & set(X.columns):
             raise InputError("X has no columns of work; add those of gpudemand.cost.roofline.step_terms.")
-        groups = several_groups(group_numbers(groups, len(y)))
+        numbers = group_numbers(groups, len(y))
+        groups, further = several_groups(numbers), 1.0 if numbers.any() else _FURTHER
         terms = X.reindex(columns=list(WORK_TERMS), fill_value=0.0)
         known, device = self._fit_hosts(terms, y, X)
         X, y, groups = X[known], device[known], groups[known]
@@ -479,7 +483,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         self.dual_coef_, correction, distances = gp.fit(self.gp_inputs_, residual, groups)
         errors = np.log(y / self._held_out_work(X, y, groups)) - correction
         features = self._scale_features(X, self.gp_inputs_)
-        self._fit_error_scale(errors, np.column_stack([features, distances]), groups)
+        self._fit_error_scale(errors, np.column_stack([features, distances]), groups, further)
         return self
 
     def _fit_hosts(self, terms: pd.DataFrame, y: FloatArray, X: pd.DataFrame) -> tuple[BoolArray, FloatArray]:
@@ -641,11 +645,11 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
             work[test] = terms[test].to_numpy(dtype=float) @ coefficients.to_numpy()
         return work
 
-    def _fit_error_scale(self, errors: FloatArray, features: FloatArray, groups: IntArray) -> None:
+    def _fit_error_scale(self, errors: FloatArray, features: FloatArray, groups: IntArray, further: float) -> None:
         folds = [(~test, test) for test in fold_masks(groups, _FOLDS)]
         settings = {"n_trees": _SCALE_TREES, "random_state": self.random_state}
         self.error_scale_, held_out = gp.fit_error_scale(features, errors, folds, **settings)
-        self.conformity_scores_ = ConformityScores.from_errors(np.abs(errors) / np.exp(held_out), groups)
+        self.conformity_scores_ = ConformityScores.from_errors(further * np.abs(errors) / np.exp(held_out), groups)
         self.ood_threshold_ = float(np.quantile(features[:, -1], 0.98)) + 0.05
 
 

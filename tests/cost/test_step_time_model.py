@@ -193,11 +193,13 @@ def test_invalid_data_are_rejected(rows: pd.DataFrame) -> None:
         StepTimeModel().fit(rows, rows["y"].mask(rows.index < 2, -1.0))
 
 
-def test_a_single_group_warns(rows):
+def test_of_a_single_group_intervals_are_wider_and_a_warning_says_so(rows):
     few = rows.head(40)
     with pytest.warns(UserWarning, match="single group"):
         model = StepTimeModel().fit(few, few["y"], np.zeros(40))
-    assert np.isfinite(model.predict_interval(few)).all()
+    same = StepTimeModel().fit(few, few["y"])
+    found, narrow = (np.log(one.predict_interval(few)) @ [-1.0, 1.0] for one in (model, same))
+    assert (found > 1.5 * narrow).all()
 
 
 def test_of_networks_unlike_all_others_only_effects_of_device_and_stack_are_known() -> None:
