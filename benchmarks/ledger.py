@@ -24,7 +24,6 @@ import pandas as pd
 from sklearn.metrics import adjusted_rand_score
 
 import gpudemand as gd
-from benchmarks.cost.exam import ledger_lines
 from benchmarks.cost.traced import CACHE, TraceCache
 from benchmarks.planning.demand import SOURCES, scores
 from benchmarks.segments.archetypes import simulated
@@ -111,6 +110,12 @@ def _need() -> float:
     return _seconds(lambda: forecast_need(jobs, target, until)) / _sorting()
 
 
+def _of_costs(data: Path, cache: Path) -> dict[str, float]:
+    from benchmarks.cost.exam import ledger_lines  # needs torch
+
+    return ledger_lines(data, TraceCache(cache))
+
+
 #: Name -> measurement and tolerance.
 LINES: dict[str, tuple[Callable[[], float], float]] = {
     "demand from jobs, error over last value + profile": (demand_from_jobs, _ERROR),
@@ -133,7 +138,7 @@ def main() -> int:
     options = parser.parse_args()
     before = pd.read_csv(LEDGER) if LEDGER.exists() else pd.DataFrame(columns=["date", "commit", "name", "value"])
     last = before.groupby("name")["value"].last()
-    costs = ledger_lines(options.cost, TraceCache(options.cache)) if options.cost else {}
+    costs = _of_costs(options.cost, options.cache) if options.cost else {}
     now = pd.Series({**{name: measure() for name, (measure, _) in LINES.items()}, **costs})
     noise = {**dict.fromkeys(costs, _COST), **{name: noise for name, (_, noise) in LINES.items()}}
     limits = last.reindex(now.index) * (1.0 + pd.Series(noise))
