@@ -7,7 +7,7 @@ import itertools
 import os
 import pickle
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ContextDecorator, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numba
 import numpy as np
 import pandas as pd
+from numba.core.types import unliteral
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
@@ -114,7 +115,7 @@ def inlined(function: F) -> F:
 
     A call hands on each array of a tuple as several numbers; that takes longer than most of the short functions do.
     """
-    return _compile(function, _nrt=False, forceinline=True)
+    return _compile(function, _nrt=False, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def _compile(function: F, **options: Any) -> F:
@@ -122,7 +123,8 @@ def _compile(function: F, **options: Any) -> F:
         dispatcher = numba.njit(nogil=True, cache=True, **options)(function)
     except RuntimeError:
         # Neither the package's folder nor the user's cache is writable: compile in each process.
-        return cast(F, numba.njit(nogil=True, **options)(function))
+        dispatcher = numba.njit(nogil=True, **options)(function)
+    _compile_once(dispatcher)
     # Private names of Numba; without them, what is cached looks fresh when other files have changed.
     with suppress(AttributeError):
         file = dispatcher._cache._cache_file
@@ -131,6 +133,19 @@ def _compile(function: F, **options: Any) -> F:
         for name in ("save_overload", "load_overload"):
             setattr(dispatcher._cache, name, partial(_or_compile_anew, getattr(dispatcher._cache, name)))
     return cast(F, dispatcher)
+
+
+def _compile_once(dispatcher: Any) -> None:
+    """Compile a function that compiled ones call with a constant as with any other value.
+
+    Numba would compile it once more for each constant, and with it all that it calls.
+    """
+    template = dispatcher.get_call_template
+
+    def without_constants(arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        return template([unliteral(kind) for kind in arguments], {name: unliteral(named[name]) for name in named})
+
+    dispatcher.get_call_template = without_constants
 
 
 def _save(file: Any, key: object, data: object) -> None:

@@ -29,6 +29,17 @@ def calls(folder, monkeypatch, added, name):
     return g(1), sum(g.stats.cache_misses.values())
 
 
+def test_a_function_is_compiled_once_for_all_constants(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "fourth.py").write_text(f"{CALLED.format(1)}\n@compiled\ndef g(x):\n    return f(x) + f(2) + f(3)\n")
+    try:
+        f = _imported("fourth", monkeypatch, tmp_path)
+        assert sys.modules["fourth"].g(1) == 9
+        assert len(f.signatures) == 1
+    finally:
+        _compiled._sources.cache_clear()
+
+
 def test_a_changed_function_in_another_file_is_compiled_again(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)

@@ -20,7 +20,6 @@ class Timeline(NamedTuple):
     n: IntArray
 
 
-@compiled
 def empty_timeline(n_jobs: int) -> Timeline:
     """A timeline with room for `n_jobs`."""
     return Timeline(np.empty(n_jobs, np.int64), np.empty(n_jobs, np.int64), np.zeros(1, np.int64))
@@ -174,7 +173,6 @@ class WaitingJobs(NamedTuple):
     requested: IntArray
 
 
-@compiled
 def no_waiting_jobs(n_jobs: int) -> WaitingJobs:
     """An empty queue for `n_jobs` jobs."""
     size = 1
@@ -218,22 +216,23 @@ def next_waiting(queue: WaitingJobs, job: int, free: float, window: int, spare: 
 
 
 class Profile(NamedTuple):
-    """Free GPUs from each time on, a step function.
+    """Free GPUs from each time on, a step function, and the starts that are reserved in it.
 
     `time`: shape (n_steps,); ascending; only the first `n` are in use. `free`: shape (n_steps,). `n`: shape (1,).
+    `reserved`: shape (n_jobs,); `NEVER` for none.
     """
 
     time: IntArray
     free: FloatArray
     n: IntArray
+    reserved: IntArray
 
 
-@compiled
 def empty_profile(n_jobs: int) -> Profile:
     """A profile with room for `n_jobs` that run or wait."""
     # Each reservation has two ends, and two more when it moves.
     size = 4 * n_jobs + 1
-    return Profile(np.empty(size, np.int64), np.empty(size), np.zeros(1, np.int64))
+    return Profile(np.empty(size, np.int64), np.empty(size), np.zeros(1, np.int64), np.full(n_jobs, NEVER))
 
 
 @compiled_in_place
@@ -316,7 +315,6 @@ class _State(NamedTuple):
     ends: Timeline
     expected: Timeline
     starts: IntArray
-    reserved: IntArray
     n_waiting: IntArray
     node_gpus: float
     free: FloatArray
@@ -328,10 +326,8 @@ class _State(NamedTuple):
     spare: FloatArray
     trial: FloatArray
     trial_following: IntArray
-    profile: Profile
 
 
-@compiled
 def simulate_events(
     jobs: QueuedJobs, arrivals: IntArray, change_at: IntArray, capacity: FloatArray, node_gpus: float, policy: int
 ) -> IntArray:
@@ -342,14 +338,22 @@ def simulate_events(
     beginning. `capacity`: shape (n_changes,). `node_gpus`: GPUs of a node; infinite for interchangeable GPUs.
     `policy`: place in `POLICIES`. Returns ndarray of int, shape (n_jobs,).
     """
-    state = _initial_state(jobs, capacity.max(), node_gpus, policy)
-    _handle_events(state, arrivals, change_at, capacity, np.zeros(len(state.free)), policy)
+    state = _initial_state(jobs, capacity.max(), node_gpus)
+    # The code of reservations is only compiled where there is a profile.
+    profile = empty_profile(len(jobs.gpus)) if policy == _CONSERVATIVE else None
+    _handle_events(state, profile, arrivals, change_at, capacity, np.zeros(len(state.free)), policy)
     return state.starts
 
 
 @compiled_in_place
 def _handle_events(
-    state: _State, arrivals: IntArray, change_at: IntArray, capacity: FloatArray, installed: FloatArray, policy: int
+    state: _State,
+    profile: Profile | None,
+    arrivals: IntArray,
+    change_at: IntArray,
+    capacity: FloatArray,
+    installed: FloatArray,
+    policy: int,
 ) -> None:
     """Handle the ends, changes of the capacity and submissions one at a time, in order."""
     arrived, changed, wake = 0, 0, NEVER
@@ -371,14 +375,13 @@ def _handle_events(
             arrived += 1
         if not state.n_waiting[0]:
             wake = NEVER
-        elif policy == _CONSERVATIVE:
-            wake = _start_by_reservation(state, now, early, now < end and now == change)
+        elif profile is not None:
+            wake = _start_by_reservation(state, profile, now, early, now < end and now == change)
         else:
             _start_in_order(state, now, policy)
 
 
-@compiled
-def _initial_state(jobs: QueuedJobs, highest: float, node_gpus: float, policy: int) -> _State:
+def _initial_state(jobs: QueuedJobs, highest: float, node_gpus: float) -> _State:
     n, n_nodes = len(jobs.gpus), 1 if node_gpus == np.inf else int(np.ceil(highest / node_gpus))
     return _State(
         jobs,
@@ -386,7 +389,6 @@ def _initial_state(jobs: QueuedJobs, highest: float, node_gpus: float, policy: i
         empty_timeline(n),
         empty_timeline(n),
         np.full(n, NEVER),
-        np.full(n if policy == _CONSERVATIVE else 0, NEVER),
         np.zeros(1, np.int64),
         node_gpus,
         np.zeros(n_nodes),
@@ -398,7 +400,6 @@ def _initial_state(jobs: QueuedJobs, highest: float, node_gpus: float, policy: i
         np.zeros(n_nodes),
         np.zeros(n_nodes),
         np.full(n_nodes, -1),
-        empty_profile(n if policy == _CONSERVATIVE else 0),
     )
 
 
@@ -507,9 +508,9 @@ def _reserve(state: _State, head: int) -> int:
 
 
 @compiled_in_place
-def _start_by_reservation(state: _State, now: int, early: bool, changed: bool) -> int:
+def _start_by_reservation(state: _State, profile: Profile, now: int, early: bool, changed: bool) -> int:
     """Give waiting jobs reservations, in order, earlier ones if a job ended early; return the time of the next."""
-    jobs, reserved, profile = state.jobs, state.reserved, state.profile
+    jobs, reserved = state.jobs, profile.reserved
     if not state.n_waiting[0]:
         return NEVER
     set_running(profile, now, state.free[0], state.expected, jobs.gpus)
