@@ -27,6 +27,7 @@ from gpudemand.segments import (
     PersistenceStatistics,
     RipsStatistics,
     TopologicalSegmenter,
+    sublevel_persistence,
     takens_embedding,
 )
 from gpudemand.segments.features import RIPS_STRIDE, RIPS_WINDOW
@@ -48,12 +49,14 @@ def dense(n_users: int, n_days: int) -> NDArray[np.float32]:
 
 
 def with_gudhi(values: Values) -> None:
-    """Diagrams by GUDHI, one series at a time."""
-    gudhi = import_module("gudhi")
-    for row in values:
-        cells = gudhi.CubicalComplex(dimensions=[row.size], top_dimensional_cells=row)
-        cells.persistence()
-        cells.persistence_intervals_in_dimension(0)
+    """Diagrams by GUDHI's code for one dimension, which is ten times as fast as its general complex."""
+    import_module("gudhi.sklearn.cubical_persistence").CubicalPersistence(homology_dimensions=0).fit_transform(values)
+
+
+def diagrams(values: Values) -> None:
+    """Diagrams by gpudemand, checked and sorted, one series at a time."""
+    for series in values:
+        sublevel_persistence(series)
 
 
 def with_giotto_tda(values: Values) -> None:
@@ -124,7 +127,8 @@ def compare(values: Values, sample: int) -> None:
     n_users = len(values)
     few, fewest = values[:sample], values[: max(sample // 50, 2)]
     row("sublevel and superlevel statistics (gpudemand)", statistics, values, n_users)
-    row("sublevel, diagrams only (GUDHI, one by one)", with_gudhi, few, n_users)
+    row("sublevel, diagrams only (gpudemand, one by one)", diagrams, few, n_users)
+    row("sublevel, diagrams only (GUDHI)", with_gudhi, few, n_users)
     row("sublevel, diagrams only (giotto-tda)", with_giotto_tda, few, n_users)
     row("log-spectrum, 80 frequencies (gpudemand)", spectrum, values, n_users)
     row("H1 of 50-day windows, 64 landmarks (gpudemand)", loops, values[: 10 * sample], n_users)

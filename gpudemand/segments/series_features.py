@@ -10,7 +10,7 @@ import pandas as pd
 
 from gpudemand._array import FloatArray, IntArray, compiled
 from gpudemand._validation import InputError, check_number
-from gpudemand.segments.topology import pair, turning_places
+from gpudemand.segments.topology import pair
 from gpudemand.segments.usage_matrix import DAY, HOUR, Matrix, SeriesTransformer, map_rows, sampling_step
 
 #: Days in a week, and the first of the weekend, counted from Monday as 0.
@@ -455,7 +455,7 @@ def weekly_rows(values: FloatArray, out: FloatArray) -> None:
         level /= -level.max()
         # Remove the rounding of differences of cumulative sums, which would have extrema.
         level = np.round(level, 9)
-        n_pairs = pair(level, turning_places(level), births, deaths)
+        n_pairs = pair(level, births, deaths)
         weeks = max(n_days - np.isnan(values[row]).sum(), WEEK) / WEEK
         for i in range(n_pairs):
             lifetime = level[deaths[i]] - level[births[i]]
@@ -544,7 +544,7 @@ def multiscale_rows(values: FloatArray, weekdays: IntArray, out: FloatArray) -> 
             smooth = np.round(moving_mean(level, WIDTHS[place]), 9)
             for sign in (1.0, -1.0):
                 side = sign * smooth
-                n_pairs = pair(side, turning_places(side), births, deaths)
+                n_pairs = pair(side, births, deaths)
                 lifetimes = side[deaths[:n_pairs]] - side[births[:n_pairs]]
                 column = lifetime_statistics(lifetimes, births, weekdays, place < _WEEKLY, out[row], column)
         gap_statistics(active, level.size, out[row, column:])

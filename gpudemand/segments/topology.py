@@ -23,20 +23,6 @@ _FLAT = 1e-12
 
 
 @compiled
-def turning_places(series: FloatArray) -> IntArray:
-    """Places of the endpoints and strict local extrema of a series, skipping NaN; of a plateau, the first."""
-    turns, n = np.empty(series.size, dtype=np.int64), 0
-    for i in range(series.size):
-        if math.isnan(series[i]) or (n > 0 and series[i] == series[turns[n - 1]]):
-            continue
-        if n > 1 and (series[turns[n - 1]] > series[turns[n - 2]]) == (series[i] > series[turns[n - 1]]):
-            n -= 1
-        turns[n] = i
-        n += 1
-    return turns[:n]
-
-
-@compiled
 def centre_and_width(series: FloatArray, scale: int) -> tuple[float, float]:
     """Return location and scale of a series; a width of zero means that it is constant.
 
@@ -64,52 +50,53 @@ def centre_and_width(series: FloatArray, scale: int) -> tuple[float, float]:
 
 
 @compiled
-def pair(series: FloatArray, turns: IntArray, births: IntArray, deaths: IntArray) -> int:
-    """Write the places of the finite sublevel pairs of a series; return how many there are.
+def pair(series: FloatArray, births: IntArray, deaths: IntArray) -> int:
+    """Write the places of the finite sublevel pairs of a series, skipping NaN; return how many there are.
 
-    `turns`: its `turning_places`. They alternate between minima and maxima. At a maximum lower than the maxima on both
-    sides two components merge, and the one with the higher minimum dies (elder rule). In a sweep from left to right the
-    maxima not yet exceeded descend, so that a stack holds them and each is pushed and popped once: linear time without
-    sorting.
+    At a maximum lower than the maxima on both sides two components merge, and the one with the higher minimum dies
+    (elder rule). In a sweep from left to right the maxima not yet exceeded descend, so that a stack holds them and each
+    is pushed and popped once: linear time without sorting. Of a plateau, the first place counts.
     """
-    n = turns.size
-    if n < 2:
-        return 0
-    floors, walls = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
-    n_pairs, top = 0, 0
-    first = 0 if series[turns[0]] < series[turns[1]] else 1
-    floor = turns[first]
-    for i in range(first + 1, n + 1, 2):
+    floors, walls = np.empty(series.size + 1, dtype=np.int64), np.empty(series.size + 1, dtype=np.int64)
+    n_pairs, top, floor, last, before, rises = 0, 0, 0, 0, np.nan, False
+    for i in range(series.size + 1):
         # The series is bounded by an infinite wall on the right.
-        inside = i < n - 1
-        while top > 0 and (not inside or series[walls[top - 1]] <= series[turns[i]]):
-            top -= 1
-            dies, lives = floors[top], floor
-            if series[dies] < series[lives]:
-                dies, lives = lives, dies
-            births[n_pairs], deaths[n_pairs] = dies, walls[top]
-            floor = lives
-            n_pairs += 1
-        if inside:
-            floors[top], walls[top] = floor, turns[i]
-            top += 1
-            floor = turns[i + 1]
+        value = series[i] if i < series.size else np.inf
+        if value > before and i < series.size:
+            rises = True
+        elif (value < before and rises) or i == series.size:
+            while top > 0 and (i == series.size or series[walls[top - 1]] <= before):
+                top -= 1
+                dies, lives = floors[top], floor
+                if series[dies] < series[lives]:
+                    dies, lives = lives, dies
+                births[n_pairs], deaths[n_pairs] = dies, walls[top]
+                floor = lives
+                n_pairs += 1
+            floors[top], walls[top] = floor, last
+            floor, top, rises = i, top + 1, False
+        elif value < before:
+            floor = i if value < series[floor] else floor
+        elif math.isnan(value) or value == before:
+            continue
+        else:
+            floor = i
+        last, before = i, value
     return n_pairs
 
 
 @compiled
-def _sorted_pairs(series: FloatArray, essential: bool, infinite: bool) -> FloatArray:
-    """Births and deaths by birth, then death; with the essential pair, whose death is infinite or the maximum."""
-    turns = turning_places(series)
-    births, deaths = np.empty(turns.size, dtype=np.int64), np.empty(turns.size, dtype=np.int64)
-    n = pair(series, turns, births, deaths)
-    pairs = np.empty((n + (essential and turns.size > 0), 2))
+def _pairs(series: FloatArray, essential: bool, infinite: bool) -> FloatArray:
+    """Births and deaths; with the essential pair, whose death is infinite or the maximum."""
+    births, deaths = np.empty(series.size, dtype=np.int64), np.empty(series.size, dtype=np.int64)
+    n = pair(series, births, deaths)
+    pairs, low, high = np.empty((n + 1, 2)), np.inf, -np.inf
     for i in range(n):
         pairs[i, 0], pairs[i, 1] = series[births[i]], series[deaths[i]]
-    if len(pairs) > n:
-        pairs[n, 0], pairs[n, 1] = series[turns].min(), np.inf if infinite else series[turns].max()
-    pairs = pairs[np.argsort(pairs[:, 1], kind="mergesort")]
-    return pairs[np.argsort(pairs[:, 0], kind="mergesort")]
+    for value in series:
+        low, high = value if value < low else low, value if value > high else high
+    pairs[n, 0], pairs[n, 1] = low, np.inf if infinite else high
+    return pairs if essential and low < np.inf else pairs[:n]
 
 
 @compiled
@@ -151,9 +138,8 @@ def summarise_rows(values: FloatArray, scale: int, out: FloatArray) -> None:
         out[row, 2 * n] = size - np.isnan(series).sum()
         if width == 0.0:
             continue
-        turns = turning_places(series)
         for side in range(2):
-            n_pairs = pair(series, turns, births, deaths)
+            n_pairs = pair(series, births, deaths)
             for i in range(n_pairs):
                 lifetimes[i] = (series[deaths[i]] - series[births[i]]) / width
             summarise(lifetimes[:n_pairs], _SAME, out[row, side * n : (side + 1) * n])
@@ -273,7 +259,10 @@ def superlevel_persistence(y: object, *, essential: str = "inf") -> FloatArray:
 
 def _diagram(y: object, sign: float, essential: str) -> FloatArray:
     check_choice("essential", essential, ESSENTIAL)
-    return np.asarray(_sorted_pairs(sign * as_series(y), essential != "drop", essential == "inf"))
+    pairs = np.asarray(_pairs(sign * as_series(y), essential != "drop", essential == "inf"))
+    # Complex numbers are sorted by the one part, then the other.
+    pairs.view(np.complex128)[:, 0].sort()
+    return pairs
 
 
 def as_series(y: object) -> FloatArray:
@@ -465,10 +454,9 @@ def curve_rows(values: FloatArray, widths: FloatArray, length: float, out: Float
             for order in _DIFFERENCES:
                 view = view[1:] - view[:-1] if order > 0 and view.size > 1 else view
                 side = standardised(view, _FLAT_VIEW)
-                turns = turning_places(side)
                 for _ in range(2):
                     counts[:] = 0.0
-                    for i in range(pair(side, turns, births, deaths)):
+                    for i in range(pair(side, births, deaths)):
                         counts += side[deaths[i]] - side[births[i]] > LIFETIMES
                     out[row, column : column + n] = np.log1p(counts * (length / series.size))
                     column += n

@@ -13,7 +13,7 @@ import gpudemand as gd
 import gpudemand.segments as gs
 from gpudemand import InputError
 from gpudemand.datasets.simulate import ARCHETYPES
-from gpudemand.segments.topology import pair, turning_places
+from gpudemand.segments.topology import pair
 
 
 def wide(rows, freq="D", start="2026-03-02"):
@@ -30,7 +30,7 @@ def features(rows, **times):
 def test_the_values_at_the_places_are_the_sublevel_pairs(values):
     series = np.array(values, dtype=float)
     births, deaths = np.empty((2, series.size), dtype=np.int64)
-    n = pair(series, turning_places(series), births, deaths)
+    n = pair(series, births, deaths)
     found = np.column_stack([series[births[:n]], series[deaths[:n]]])
     expected = gs.sublevel_persistence(series, essential="drop")
     np.testing.assert_array_equal(found[np.lexsort(found.T[::-1])], expected)
