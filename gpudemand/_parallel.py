@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from joblib import Parallel, delayed, parallel_config
@@ -53,12 +53,17 @@ _SAFE_PATH = "PYTHONSAFEPATH"
 
 
 def dask_is_active() -> bool:
-    """Whether this process has a Dask client, which it can only have if distributed has been imported."""
+    """Whether this process has a Dask client, which it can only have if distributed has been imported.
+
+    Not in a task of a worker: what it does in parallel would become tasks again, too small to be sent around.
+    """
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return False
-    try:
-        distributed.get_client()
-    except ValueError:
+    with suppress(ValueError):
+        distributed.get_worker()
         return False
-    return True
+    with suppress(ValueError):
+        distributed.get_client()
+        return True
+    return False

@@ -23,7 +23,7 @@ from gpudemand._validation import InputError
 from gpudemand.cost.measure import MeasuringProcess
 from gpudemand.cost.meter import Configuration
 from gpudemand.segments import features as feature_table
-from tests.where import place
+from tests.where import place, would_use_dask
 
 JOBS, _ = gd.make_cluster(6, 56, random_state=0)
 USAGE = gd.usage_series(JOBS, by="user", freq="D", value="gpus", partial=False)
@@ -44,6 +44,15 @@ def test_an_active_dask_client_is_used():
         assert _parallel.run(place, range(2)) == ["worker", "worker"]
     assert not _parallel.dask_is_active()
     assert _parallel.run(place, range(1)) == ["here"]
+
+
+def test_tasks_of_a_worker_are_not_sent_around_again():
+    distributed = pytest.importorskip("distributed", reason="needs the extra 'scale'")
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0") as cluster,
+        distributed.Client(cluster),
+    ):
+        assert _parallel.run(would_use_dask, range(2)) == [False, False]
 
 
 def test_exceptions_are_raised():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudemand._parallel import dask_is_active
+
 
 def place(_: object) -> str:
     """Whether the call runs on a Dask worker."""
@@ -12,3 +14,8 @@ def place(_: object) -> str:
     except ValueError:
         return "here"
     return "worker"
+
+
+def would_use_dask(_: object) -> bool:
+    """Whether what the call did in parallel would become tasks of Dask."""
+    return dask_is_active()
