@@ -135,13 +135,18 @@ class LogColumns:
 
     def number(self, name: str, *, required: bool = False) -> pd.Series:
         """Column of floats; an unreadable value rejects its row, and so does a missing one if it is `required`."""
-        text = self.text(name, null_markers=True)
-        fits = text.str.match(NUMBER, na=False).to_numpy(dtype=bool)
-        values = pd.to_numeric(text.where(fits), errors="coerce").astype("float64")
+        column = self.table.rows[name] if name in self else None
+        if column is not None and (pa.types.is_float64(column.type) or pa.types.is_integer(column.type)):
+            values = pd.Series(column.cast(pa.float64(), safe=False).to_pandas(), dtype="float64")
+            missing = values.isna()
+        else:
+            text = self.text(name, null_markers=True)
+            fits, missing = text.str.match(NUMBER, na=False).to_numpy(dtype=bool), text.isna()
+            values = pd.to_numeric(text.where(fits), errors="coerce").astype("float64")
         values = values.where(np.isfinite(values))
-        self.reject(text.notna() & values.isna(), f"unreadable {name}")
+        self.reject(~missing & values.isna(), f"unreadable {name}")
         if required:
-            self.reject(text.isna(), f"without {name}")
+            self.reject(missing, f"without {name}")
         return values
 
     def time(self, name: str, *, required: bool = False) -> pd.Series:

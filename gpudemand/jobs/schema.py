@@ -78,10 +78,8 @@ UNREADABLE = "an unreadable cell"
 DUPLICATE = "duplicate job id"
 #: What identifies one run of one job.
 RUN = "cluster, job_id, start_us, CASE WHEN start_us IS NULL THEN submit_us END"
-#: A row where two may be one run of one job: of 100 million, hashes fit into memory where names and times do not.
-MAYBE_DUPLICATES = (
-    f"SELECT 1 FROM {{relation}} WHERE job_id IS NOT NULL GROUP BY hash({RUN}) HAVING count(*) > 1 LIMIT 1"
-)
+#: Equal where two rows are one run of one job: of 100 million, they fit into memory where names and times do not.
+HASHES = f"SELECT hash({RUN}) AS hash FROM {{relation}} WHERE job_id IS NOT NULL"
 #: Rows beyond the first of one run of one job.
 COUNT_DUPLICATES = (
     "SELECT coalesce(sum(n - 1), 0) FROM "

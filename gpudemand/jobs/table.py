@@ -115,7 +115,8 @@ def superseded(jobs: pd.DataFrame) -> BoolArray:
 def _duplicated(jobs: pd.DataFrame) -> BoolArray:
     """Rows whose job and start (or submit, if it has none) an earlier row has already."""
     mask = np.zeros(len(jobs), dtype=bool)
-    if len(_query(schema.MAYBE_DUPLICATES.format(relation="jobs"), jobs)):
+    hashes = np.sort(_query(schema.HASHES.format(relation="jobs"), jobs)["hash"].to_numpy())
+    if (hashes[1:] == hashes[:-1]).any():
         known = jobs["job_id"].notna().to_numpy()
         waiting = jobs["submit"].where(jobs["start"].isna())
         mask[known] = jobs[["cluster", "job_id", "start"]].assign(submit=waiting)[known].duplicated().to_numpy()

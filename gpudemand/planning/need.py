@@ -144,7 +144,7 @@ class JobTimes(NamedTuple):
         long as the median finished job of its user.
         """
         rows = np.flatnonzero((jobs["submit"] < until) & (jobs["gpus"] > 0) & ~gave_up(jobs))
-        rows = rows[np.argsort(jobs["submit"].to_numpy()[rows], kind="stable")]
+        rows = rows[np.argsort(jobs["submit"].array.asi8[rows], kind="stable")]
         log = jobs.iloc[rows].reset_index(drop=True)
         submit_s = seconds_since(log["submit"], until)
         start = start_times(log)
@@ -188,7 +188,7 @@ class JobTimes(NamedTuple):
 def _typical_run_s(log: pd.DataFrame, run_s: FloatArray, unfinished: BoolArray) -> FloatArray:
     """Median run time of the finished jobs of each job's user, or of all."""
     runs = pd.Series(np.where(unfinished, np.nan, run_s), log.index)
-    of_user = runs.groupby(log["user"].astype(object).fillna("")).transform("median")
+    of_user = runs.groupby(log["user"], dropna=False).transform("median")
     middle = runs.median()
     return of_user.fillna(0.0 if np.isnan(middle) else middle).to_numpy(dtype=float)
 

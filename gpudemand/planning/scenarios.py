@@ -418,6 +418,7 @@ class MeasuredRunTimes:
         kept = done & log["gpu_type"].notna().to_numpy()
         self.jobs, self.log_run = log[kept], pd.Series(np.log(run[kept]), log.index[kept])
         self.keys = [name for name in _WORK if name in log.columns and log[name].notna().any()]
+        self.works = self.jobs.groupby(self.keys, dropna=False, sort=False).ngroup()
         self.step_costs = step_costs
         self._found: dict[tuple[str, str], pd.DataFrame] = {}
 
@@ -472,17 +473,18 @@ class MeasuredRunTimes:
 
     def _ratios(self, source: str, target: str) -> pd.DataFrame:
         sides = [self.jobs[(self.jobs["gpu_type"] == name).to_numpy()] for name in (source, target)]
-        groups = [self.log_run[side.index].groupby(self._works(side)) for side in sides]
+        works = [self.works[side.index] for side in sides]
+        groups = [self.log_run[side.index].groupby(work) for side, work in zip(sides, works, strict=True)]
         count = pd.concat([side.size() for side in groups], axis=1, keys=["jobs_before", "jobs_after"]).dropna()
         measured = (groups[1].median() - groups[0].median()).loc[count.index]
-        first = sides[0].groupby(self._works(sides[0])).head(1)
-        expected = pd.Series(np.log(self._predicted(first, target)[0]), self._works(first)).loc[count.index]
+        first = sides[0][~works[0].duplicated()]
+        expected = pd.Series(np.log(self._predicted(first, target)[0]), works[0][first.index]).loc[count.index]
         noise = pooled_variance(groups) * np.pi / 2 * (1 / count).sum(axis=1)
         relative, others, error = _shrunk((measured - expected).to_numpy(), noise.to_numpy())
         table = count.astype(int).assign(measured=np.exp(measured), predicted=np.exp(expected))
         table["ratio"] = np.exp(expected + relative)
         table.attrs |= {"others": others, "error": error}
-        return table
+        return table.set_axis(self._works(first).set_axis(works[0][first.index]).loc[table.index]).sort_index()
 
     def _works(self, jobs: pd.DataFrame) -> pd.Series:
         """Name of the work of each job."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from gpudemand._array import FloatArray, IntArray
+from gpudemand._array import FloatArray, IntArray, compiled_in_place
 from gpudemand._validation import InputError, shorten
 
 _NOUNS = {"min": "minute", "h": "hour", "D": "day", "W": "week", "MS": "month", "QS": "quarter", "YS": "year"}
@@ -64,37 +64,45 @@ class BinnedGpuTime:
     def __init__(self, edges: IntArray, n_keys: int) -> None:
         self.edges = edges
         self.n_keys = n_keys
-        cells = n_keys * edges.size
-        self._partial = np.zeros(cells)
-        self._steps = np.zeros(cells)
-        self._whole = np.zeros(cells, dtype=np.int64)
+        # Of each key and edge, side by side as they change together: GPU time within the bin; and from it on, change of
+        # the GPUs held, and of the number of jobs.
+        self._sums = np.zeros((n_keys * edges.size, 3))
 
     def add(self, key: IntArray, begin: IntArray, end: IntArray, gpus: FloatArray) -> None:
         """Add intervals ``[begin, end)`` in microseconds, clipped to the edges."""
-        begin = np.clip(begin, self.edges[0], self.edges[-1])
-        end = np.clip(end, begin, self.edges[-1])
-        first = np.searchsorted(self.edges, begin, side="right") - 1
-        last = np.searchsorted(self.edges, end, side="right") - 1
-        row = key * self.edges.size
-        spans = last > first
-        stop = np.where(spans, self.edges[np.minimum(first + 1, self.edges.size - 1)], end)
-        # In place: the batches are many, and the cells may be more than the intervals of one.
-        np.add.at(self._partial, row + first, gpus * (stop - begin))
-        inside, beyond, held = (row + first + 1)[spans], (row + last)[spans], gpus[spans]
-        np.add.at(self._partial, beyond, held * (end - self.edges[last])[spans])
-        np.add.at(self._steps, inside, held)
-        np.subtract.at(self._steps, beyond, held)
-        np.add.at(self._whole, inside, 1)
-        np.subtract.at(self._whole, beyond, 1)
+        _add(self.edges, self._sums, key, begin, end, gpus)
 
     def gpu_hours(self) -> FloatArray:
         """GPU-hours, shape (n_keys, n_bins)."""
-        shape = (self.n_keys, self.edges.size)
-        level = np.cumsum(self._steps.reshape(shape), axis=1)
+        partial, steps, jobs = np.moveaxis(self._sums.reshape(self.n_keys, self.edges.size, 3)[:, :-1], 2, 0)
         # Differences need not cancel to the last bit: where no job covers a whole bin, the level is zero.
-        level[np.cumsum(self._whole.reshape(shape), axis=1) == 0] = 0.0
-        whole = level[:, :-1] * np.diff(self.edges)
-        return (self._partial.reshape(shape)[:, :-1] + whole) / 3.6e9
+        level = np.where(np.cumsum(jobs, axis=1) > 0, np.cumsum(steps, axis=1), 0.0)
+        return np.asarray((partial + level * np.diff(self.edges)) / 3.6e9)
+
+
+@compiled_in_place
+def _add(edges: IntArray, sums: FloatArray, key: IntArray, begin: IntArray, end: IntArray, gpus: FloatArray) -> None:
+    for job in range(len(key)):
+        start = min(max(begin[job], edges[0]), edges[-1])
+        stop = min(max(end[job], start), edges[-1])
+        first, last, cell = _bin_of(edges, start), _bin_of(edges, stop), key[job] * len(edges)
+        sums[cell + first, 0] += gpus[job] * ((edges[first + 1] if last > first else stop) - start)
+        if last > first:
+            sums[cell + last, 0] += gpus[job] * (stop - edges[last])
+            for place, sign in ((first + 1, 1), (last, -1)):
+                sums[cell + place, 1] += sign * gpus[job]
+                sums[cell + place, 2] += sign
+
+
+@compiled_in_place
+def _bin_of(edges: IntArray, time: int) -> int:
+    """Last edge that is not later than a time; bins are about equally long."""
+    place = int((time - edges[0]) / (edges[-1] - edges[0]) * (len(edges) - 1))
+    while edges[place] > time:
+        place -= 1
+    while place + 1 < len(edges) and edges[place + 1] <= time:
+        place += 1
+    return place
 
 
 def bin_name(freq: object) -> str:

@@ -79,11 +79,32 @@ def _check_rows(db: duckdb.DuckDBPyConnection, name: str) -> None:
     reason = f"coalesce(unreadable, {schema.first_reason(schema.RULES)})"
     query = f"SELECT {reason}, count(*) FROM typed GROUP BY 1 ORDER BY 2 DESC, 1"
     counts = {reason: count for reason, count in db.execute(query).fetchall() if reason}
-    if db.execute(schema.MAYBE_DUPLICATES.format(relation="typed")).fetchall():
+    if _maybe_duplicates(db):
         [(duplicates,)] = db.execute(schema.COUNT_DUPLICATES.format(relation="typed")).fetchall()
         counts |= {schema.DUPLICATE: int(duplicates)} if duplicates else {}
     if counts:
         raise InputError(f"{name} has {unusable(counts)}; clean it with `gpudemand convert` first.")
+
+
+#: Hashes that are sorted at once; bounds memory only.
+_HASHES = 100_000_000
+
+
+def _maybe_duplicates(db: duckdb.DuckDBPyConnection) -> bool:
+    """Whether two rows of the view ``typed`` may be one run of one job: whether they have one hash."""
+    [(n,)] = db.execute("SELECT count(job_id) FROM typed").fetchall()
+    hashes, parts = np.empty(n, dtype=np.uint64), max(-(-n // _HASHES), 1)
+    for part in range(parts):
+        query = f"{schema.HASHES.format(relation='typed')} AND hash % {parts} = {part}"
+        end = 0
+        for batch in pa.RecordBatchReader.from_stream(db.sql(query)):
+            begin, end = end, end + len(batch)
+            hashes[begin:end] = batch.columns[0]
+        found = hashes[:end]
+        found.sort()
+        if (found[1:] == found[:-1]).any():
+            return True
+    return False
 
 
 def _text(column: str, kinds: Mapping[str, str]) -> str:
@@ -350,4 +371,5 @@ class JobLogQuery:
 
     def _batches(self, query: str) -> Iterator[Any]:
         for batch in pa.RecordBatchReader.from_stream(self._db.sql(query)):
-            yield tuple(np.asarray(column) for column in batch.columns)
+            # Copies: compiled functions would be compiled once more for arrays that cannot be written to.
+            yield tuple(np.array(column) for column in batch.columns)
