@@ -141,9 +141,10 @@ def _compile_once(dispatcher: Any) -> None:
     Numba would compile it once more for each constant, and with it all that it calls.
     """
     template = dispatcher.get_call_template
+    plain: Callable[[Any], Any] = unliteral
 
     def without_constants(arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        return template([unliteral(kind) for kind in arguments], {name: unliteral(named[name]) for name in named})
+        return template([plain(kind) for kind in arguments], {name: plain(named[name]) for name in named})
 
     dispatcher.get_call_template = without_constants
 
