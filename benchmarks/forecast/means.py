@@ -72,8 +72,7 @@ def _scores(panel: Panel, most: int) -> pd.DataFrame:
         "DecayedMeanRegression": DecayedMeanRegression().forecast_from(panel, origins, _H),
         "CombinedForecaster": CombinedForecaster().forecast_from(panel, origins, _H),
     }
-    for end, path in zip(("mean", "pooled"), combined.expected_paths(panel, origins, _H), strict=True):
-        paths[f"CombinedForecaster-{end}"] = path
+    paths["CombinedForecaster-mean"] = combined.expected_paths(panel, origins, _H)
     if find_spec("lightgbm"):
         paths["LightGBM"] = np.repeat(_boosted_means(panel, origins)[..., None], _H, axis=2)
     rows = {

@@ -186,62 +186,6 @@ def expected_levels(near_median: FloatArray, means: FloatArray, actual: FloatArr
     return np.asarray(levels * total / found if found > 0 < total else levels)
 
 
-class Levels(NamedTuple):
-    """Means over the horizon, forecast from several origins in two ways, and what came."""
-
-    near_median: FloatArray  # (n_series, n_origins)
-    means: FloatArray  # the same, of `DecayedMeanRegression`
-    actual: FloatArray  # the same; NaN after the history
-    totals: FloatArray  # (n_origins,), forecast of the sum of all series by itself; 0 for none
-    places: IntArray  # (n_origins,), bins known at each, ascending
-    h: int
-
-    def expected(self, origin: int, past: IntArray) -> FloatArray:
-        """Expected means from an origin, shape (n_series,), fitted to what came after `past` ones."""
-        now = int(self.places.searchsorted(origin))
-        known = np.where(np.isin(self.places, past), self.actual, np.nan)
-        level = expected_levels(self.near_median, self.means, known, now)
-        found, total = level.sum(), self.totals[now]
-        # Each is a fifth worse than the other on one of five logs; their mean is at most 7 % worse than the better.
-        return np.asarray(level * ((1 + total / found) / 2 if found > 0 < total else 1.0))
-
-    def pooled(self, origin: int, past: IntArray) -> FloatArray:
-        """Means of series by themselves: towards the expected ones by the share that was best at `past` origins."""
-        product, square = 0.0, 0.0
-        for earlier in past:
-            if (known := past[past <= earlier - self.h]).size:
-                now = int(self.places.searchsorted(earlier))
-                change = self._change(earlier, known)
-                # Errors of a mean grow as the root of its level.
-                level = self.near_median[:, now] + self.expected(earlier, known)
-                weight = np.divide(1.0, level, out=np.zeros_like(level), where=level > 0)
-                product += float(np.nansum(weight * change * (self.actual[:, now] - self.near_median[:, now])))
-                square += float(np.nansum(weight * change**2))
-        n_horizons = 1 + (past.max() - past.min() - self.h) / self.h if square > 0 else 0.0
-        share = (n_horizons * product / square if square > 0 else 0.0) + _PRIOR_SHARE
-        share = np.clip(share / (n_horizons + 1), 0.0, 1.0)
-        return self.near_median[:, self.places.searchsorted(origin)] + share * self._change(origin, past)
-
-    def _change(self, origin: int, past: IntArray) -> FloatArray:
-        """What all of the way from the forecast near the median is, the less the less a series is in use.
-
-        An expected value above a forecast of nearly nothing is mostly wrong, as most of those who are idle stay idle;
-        above both forecasts it is rather an error of the regression.
-        """
-        now = self.places.searchsorted(origin)
-        near_median, means = self.near_median[:, now], self.means[:, now]
-        change = np.minimum(self.expected(origin, past), np.maximum(near_median, means)) - near_median
-        level = np.abs(near_median)
-        unit = _HALF_BORROWED * level.mean() if level.size > 1 else np.inf
-        return level / (level + unit) * change if unit > 0 else np.zeros(level.shape)
-
-
-#: Level, relative to the mean of all series, at which a series goes half of that way (.1 to 1 are alike), and the share
-#: before any evidence, which counts as one horizon. Chosen on users of twelve public logs, 28, 14 and 7 days and 24
-#: hours ahead (17 rows): RMSE of means from 13 % below to 2 % above that of the forecast near the median, WAPE from 6 %
-#: below to 2 % above; on CDNOW 19 and 12 % below.
-_HALF_BORROWED, _PRIOR_SHARE = 0.25, 0.5
-
 #: Prior coefficients, and their ridge: .03 to .3 are alike on KTH-SP2, Atlas and CDNOW of the track `means`.
 _LEVEL_PRIOR, _LEVEL_RIDGE = np.array([0.5, 0.5, 0.0]), 0.1
 #: Bins between the earlier origins that these are fitted to, as a share of the horizon, and most of them.
@@ -334,26 +278,23 @@ class CombinedForecaster(Forecaster):
             Add expected values, which add up over series where forecasts near the median do not: the same course, at
             the level that a regression over all series expects from it, from `DecayedMeanRegression` and from what came
             of both before, and scaled halfway to a forecast of the sum by itself. Sum them, or reconcile them by
-            ``reconcile(..., model="CombinedForecaster-mean")``. For one series of many, such as a user, take
-            ``CombinedForecaster-pooled``, also added: between the two, by the share that was best before, and the
-            nearer to the expected value the more the series is in use, so that the idle stay near zero. Its intervals
-            are those of the other column.
+            ``reconcile(..., model="CombinedForecaster-mean")``; for a single series of rare bursts the median is closer
+            to most outcomes.
 
         Returns
         -------
         DataFrame
-            As `Forecaster.predict`; with `mean`, also ``CombinedForecaster-mean`` and ``CombinedForecaster-pooled``.
+            As `Forecaster.predict`; with `mean`, also ``CombinedForecaster-mean``.
         """
         frame = super().predict(h, level)
         if not mean:
             return frame
         steps, now = self.panel_.local_steps(h), np.array([self.panel_.values.shape[1]])
-        found = self.expected_paths(self.panel_, now, int(steps.max()) + 1)[:, :, 0, steps]
-        ends = zip(("mean", "pooled"), found, strict=True)
-        return frame.assign(**{f"{self.column_name()}-{end}": path.ravel() for end, path in ends})
+        expected = self.expected_paths(self.panel_, now, int(steps.max()) + 1)[:, 0, steps]
+        return frame.assign(**{f"{self.column_name()}-mean": expected.ravel()})
 
     def expected_paths(self, panel: Panel, origins: IntArray, h: int) -> FloatArray:
-        """Expected and pooled values from several origins, as `predict` adds them, (2, n_series, n_origins, h)."""
+        """Expected values from several origins, as `predict` adds them, shape (n_series, n_origins, h)."""
         y, step = panel.values, max(h // _LEVEL_STEP, 1)
         most = int(np.clip(_CELLS // (len(self.members_) * len(y) * h), 2, _LEVEL_ORIGINS))
         earlier = [np.arange(o - h, max(h, o // 4), -step)[:most] for o in origins]
@@ -362,13 +303,17 @@ class CombinedForecaster(Forecaster):
         regression = DecayedMeanRegression()
         regression._fit_panel(panel)
         near_median, means = paths.mean(axis=2), regression._paths(y, places, h)[..., 0]
+        totals = self._levels_of_sum(panel, origins, h)
         actual = np.column_stack([row_means(y[:, place : place + h])[:, 0] for place in places])
         actual[~np.column_stack([(~np.isnan(y[:, place : place + h])).any(axis=1) for place in places])] = np.nan
-        levels = Levels(near_median, means, actual, self._levels_of_sum(panel, places, h), places, h)
-        out = np.stack([paths[:, places.searchsorted(origins)]] * 2)
+        out = paths[:, places.searchsorted(origins)]
         for place, (origin, past) in enumerate(zip(origins, earlier, strict=True)):
-            for path, level in zip(out, (levels.expected(origin, past), levels.pooled(origin, past)), strict=True):
-                path[:, place] += (level - path[:, place].mean(axis=1))[:, None]
+            known = np.where(np.isin(places, past), actual, np.nan)
+            level = expected_levels(near_median, means, known, int(places.searchsorted(origin)))
+            found = level.sum()
+            # Each is a fifth worse than the other on one of five logs; their mean is at most 7 % worse than the better.
+            level = level * ((1 + totals[place] / found) / 2 if found > 0 < totals[place] else 1.0)
+            out[:, place] += (level - out[:, place].mean(axis=1))[:, None]
         return np.maximum(out, self._floors(y, origins)[..., None])
 
     def _levels_of_sum(self, panel: Panel, origins: IntArray, h: int) -> FloatArray:
