@@ -18,6 +18,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numba
 import numpy as np
 import pandas as pd
+from numba.core.dispatcher import Dispatcher
 from numba.core.types import unliteral
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
@@ -124,7 +125,8 @@ def _compile(function: F, **options: Any) -> F:
     except RuntimeError:
         # Neither the package's folder nor the user's cache is writable: compile in each process.
         dispatcher = numba.njit(nogil=True, **options)(function)
-    _compile_once(dispatcher)
+    if isinstance(dispatcher, Dispatcher):  # with NUMBA_DISABLE_JIT it is the function itself
+        _compile_once(dispatcher)
     # Private names of Numba; without them, what is cached looks fresh when other files have changed.
     with suppress(AttributeError):
         file = dispatcher._cache._cache_file
