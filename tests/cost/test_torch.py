@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import copy
+import os
 import random
+import subprocess
 import sys
 import threading
 import warnings
@@ -522,3 +524,20 @@ def test_operators_that_are_not_run_again_are_recorded_alike(name, monkeypatch):
     kernels = _kernels(request, [])
     monkeypatch.setattr(_torch_kernels, "_signature", lambda *_: None)
     assert kernels == _kernels(request, [])
+
+
+def test_beside_tensorflow_a_trace_does_not_import_triton(tmp_path):
+    """Its library ends a process that has that of TensorFlow; here a module of its name does."""
+    (tmp_path / "triton.py").write_text("import os\nos._exit(9)\n")
+    code = """
+import importlib.machinery, sys, types
+import torch
+import gpudemand as gd
+sys.modules["tensorflow"] = types.ModuleType("tensorflow")
+sys.modules["tensorflow"].__spec__ = importlib.machinery.ModuleSpec("tensorflow", None)
+print(len(gd.OpGraph.from_torch(torch.nn.Linear(4, 2), (4,)).nodes), "triton" in sys.modules)
+"""
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert run.stdout.split() == ["1", "False"]
