@@ -15,7 +15,6 @@ import contextlib
 import copy
 import functools
 import gc
-import importlib
 import itertools
 import math
 import os
@@ -41,6 +40,7 @@ from gpudemand.cost.tracing import (
     batch_of,
     call_error,
     first_line,
+    import_without_triton,
     read_inputs,
     user_line,
     value_error,
@@ -53,17 +53,6 @@ _READERS = ("__bool__", "__int__", "__float__", "__index__", "item", "tolist", "
 _FACTORIES = ("zeros", "ones", "empty", "full", "rand", "randn", "randint", "arange", "linspace", "eye")
 #: Constants of at most so many elements have values, which a forward pass may read; larger ones are fake.
 MAX_CONSTANT = 2**22
-
-
-def _import_without_triton() -> None:
-    """Import what would import Triton, whose library ends a process that has TensorFlow's, without it."""
-    if "tensorflow" in sys.modules and "triton" not in sys.modules:
-        sys.modules["triton"] = None  # type: ignore[assignment]  # to import it is an ImportError
-        try:
-            for name in ("torch._dynamo", "torch.utils.flop_counter"):
-                importlib.import_module(name)
-        finally:
-            del sys.modules["triton"]
 
 
 class ValueNeededError(Exception):
@@ -612,7 +601,7 @@ class _Trace:
             module = self._copy()
             args, kwargs = self._arguments(module)
             # What the module compiles is traced as it is written, and what it synchronises as of one process.
-            _import_without_triton()
+            import_without_triton()
             eager = torch.compiler.set_stance("force_eager")
             alone = calls.replaced(torch.distributed, "is_initialized", lambda: False)
             ending = calls.replaced(os, "_exit", sys.exit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import sysconfig
@@ -344,6 +345,17 @@ def first_line(error: BaseException, text: str | None = None) -> str:
 def _is_standard_library(path: Path) -> bool:
     inside = str(path).startswith("<frozen") or Path(sysconfig.get_path("stdlib")) in path.parents
     return inside and "site-packages" not in path.parts
+
+
+def import_without_triton() -> None:
+    """Import what would import Triton, whose library ends a process that has TensorFlow's, without it."""
+    if "tensorflow" in sys.modules and "triton" not in sys.modules:
+        sys.modules["triton"] = None  # type: ignore[assignment]  # to import it is an ImportError
+        try:
+            for name in ("torch._dynamo", "torch.utils.flop_counter"):
+                importlib.import_module(name)
+        finally:
+            del sys.modules["triton"]
 
 
 @contextmanager
