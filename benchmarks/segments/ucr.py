@@ -24,14 +24,18 @@ from gpudemand.segments import LogSpectrum, PersistenceCurves, TopologicalSegmen
 PUBLISHED = {"ACSF1": 0.28, "ArrowHead": 0.26, "GunPoint": 0.11, "ItalyPowerDemand": 0.74, "OSULeaf": 0.33}
 BLOCKS = (None, ["persistence_curves"], ["persistence"], ["spectrum"])
 N_SEEDS, MAX_SERIES_FOR_DTW = 5, 250
+#: Values that are kept of series of unequal lengths; shorter ones are left out.
+_UNEQUAL = 500
 Array = NDArray[Any]
 
 
 def read_ts(path: Path) -> tuple[Array, Array]:
-    """Read series and labels of a .ts file."""
-    lines = [line for line in path.read_text().splitlines() if line and line[0] not in "@#"]
-    values, labels = zip(*(line.rsplit(":", 1) for line in lines), strict=True)
-    return np.array([np.array(text.split(","), dtype=float) for text in values]), np.array(labels)
+    """Read series and labels of a .ts file: of several channels the first, of unequal lengths the first 500 values."""
+    lines = [line.split(":") for line in path.read_text().splitlines() if line and line[0] not in "@#"]
+    values = [np.array(first.split(","), dtype=float) for first, *_ in lines]
+    length = len(values[0]) if len({len(each) for each in values}) == 1 else _UNEQUAL
+    kept = [(each[:length], line[-1]) for each, line in zip(values, lines, strict=True) if len(each) >= length]
+    return np.array([each for each, _ in kept]), np.array([label for _, label in kept])
 
 
 def z_scores(series: Array) -> Array:

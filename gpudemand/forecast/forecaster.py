@@ -201,7 +201,7 @@ def warn_long_season(model: BaseEstimator, n_times: int) -> None:
             f"season_length={longest} is longer than the history of {n_times} bins, so {type(model).__name__} "
             "forecasts without it; give a shorter season or a longer history."
         )
-        warnings.warn(message, UnlikelyUsageWarning, stacklevel=3)
+        warnings.warn(message, UnlikelyUsageWarning, stacklevel=stack_level())
 
 
 class Forecaster(BaseEstimator):
