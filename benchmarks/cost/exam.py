@@ -120,7 +120,7 @@ def memory(own: pd.DataFrame, jobs: list[TrainingJob]) -> pd.DataFrame:
 
 
 def _folds(own: pd.DataFrame, splitter: Any) -> Iterator[tuple[IntArray, IntArray]]:
-    yield from splitter.split(own, groups=own["family"].astype(str))
+    yield from splitter.split(own, groups=own["family"].astype(str) if isinstance(splitter, GroupKFold) else None)
 
 
 def _calibrated(model: StepTimeModel, rows: pd.DataFrame, *, jobs: bool) -> StepTimeModel:
