@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from gpudemand._array import BoolArray, FloatArray, IntArray, compiled
+from gpudemand._array import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError
-from gpudemand.segments.series_features import WEEK, by_day, moving_mean
-from gpudemand.segments.usage_matrix import DAY, HOUR, Matrix, SeriesTransformer, as_matrix, map_rows, sampling_step
+from gpudemand.segments.series_features import WEEK, by_day, moving_means
+from gpudemand.segments.usage_matrix import DAY, HOUR, Matrix, SeriesTransformer, as_matrix, sampling_step
 
 PARTS = ("recency", "frequency", "monetary")
 #: Location and scale of each feature of `UserPresence`.
@@ -258,7 +258,7 @@ def rfm_series(matrix: Matrix) -> dict[str, FloatArray]:
     step = sampling_step(matrix.ds)
     values = matrix.values if step is None or step >= DAY else by_day(matrix)[0]
     active = values > 0
-    frequency = map_rows(mean_rows, active.astype(float), active.shape[1], WEEK)
+    frequency = moving_means(active.astype(float), WEEK)
     return {"recency": time_since_use(active), "frequency": frequency, "monetary": values}
 
 
@@ -282,10 +282,3 @@ def time_since_use(active: BoolArray) -> FloatArray:
     places = np.arange(active.shape[1])
     last = np.maximum.accumulate(np.where(active, places, -1), axis=1)
     return np.asarray(places - last, dtype=float)
-
-
-@compiled
-def mean_rows(values: FloatArray, width: int, out: FloatArray) -> None:
-    """Write the centred moving mean of each row."""
-    for row in range(len(values)):
-        out[row] = moving_mean(values[row], width)

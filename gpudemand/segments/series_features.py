@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from scipy.stats import rankdata
 
-from gpudemand._array import FloatArray, IntArray, compiled
+from gpudemand._array import BoolArray, FloatArray, IntArray, compiled
 from gpudemand._validation import InputError, check_number
 from gpudemand.segments.topology import pair
 from gpudemand.segments.usage_matrix import DAY, HOUR, Matrix, SeriesTransformer, map_rows, sampling_step
@@ -33,151 +34,143 @@ DAILY_FEATURES = (
 _PRIOR_RUNS, _PRIOR_ACTIVE_DAYS, _PRIOR_DAYS = 3.0, 15.0, 30.0
 
 
-@compiled
-def zero_filled(usage: FloatArray) -> FloatArray:
+def without_gaps(usage: FloatArray) -> FloatArray:
     """Return usage in double precision with zeros for missing and negative values."""
-    out = np.zeros(usage.size)
-    for i in range(usage.size):
-        if usage[i] > 0:
-            out[i] = usage[i]
-    return out
+    return np.where(usage > 0, usage, 0.0).astype(np.float64, copy=False)
 
 
-@compiled
-def active_span(row: FloatArray) -> tuple[int, int]:
-    """Return the first active bin and the one after the last; (0, 0) if there is none."""
-    first, last = row.size, 0
-    for i in range(row.size):
-        if row[i] > 0:
-            first, last = min(first, i), i + 1
-    return min(first, last), last
+def quantiles(ascending: FloatArray, counts: IntArray, share: float) -> FloatArray:
+    """Return a quantile of the first `counts` values of each row, by linear interpolation."""
+    rank = (counts - 1) * share
+    low = rank.astype(np.int64)
+    high, weight, rows = np.minimum(low + 1, counts - 1), rank - low, np.arange(len(ascending))
+    return np.asarray(ascending[rows, low] * (1.0 - weight) + ascending[rows, high] * weight)
 
 
-@compiled
-def quantile(values: FloatArray, share: float) -> float:
-    """Return a quantile by linear interpolation (numba takes seconds to compile `np.median` and `np.percentile`)."""
-    ordered = values[np.argsort(values)]
-    rank = (ordered.size - 1) * share
-    low = min(int(rank), ordered.size - 1)
-    high, weight = min(low + 1, ordered.size - 1), rank - low
-    return ordered[low] * (1.0 - weight) + ordered[high] * weight
+def positive_values(usage: FloatArray) -> FloatArray:
+    """Return the positive values of each row in ascending order, then infinity."""
+    return np.sort(np.where(usage > 0, usage, np.inf), axis=1)
 
 
-@compiled
 def log_scaled(usage: FloatArray) -> FloatArray:
-    """Return log(1 + usage / median of the positive values)."""
-    return np.log1p(usage / quantile(usage[usage > 0], 0.5))
+    """Return log(1 + usage / median of the positive values of the row); each row has one."""
+    return np.log1p(usage / quantiles(positive_values(usage), (usage > 0).sum(axis=1), 0.5)[:, None])
 
 
-@compiled
-def moving_mean(series: FloatArray, width: int) -> FloatArray:
-    """Return the centred moving mean, over the available values at the ends."""
-    total = np.zeros(series.size + 1)
-    for i in range(series.size):
-        total[i + 1] = total[i] + series[i]
-    out = np.empty(series.size)
-    for i in range(series.size):
-        low, high = max(i - width // 2, 0), min(i + (width + 1) // 2, series.size)
-        out[i] = (total[high] - total[low]) / (high - low)
-    return out
+def moving_means(
+    values: FloatArray, width: int, first: IntArray | int = 0, after: IntArray | None = None
+) -> FloatArray:
+    """Return the centred moving mean of each row over its values from `first` to before `after`, fewer at the ends."""
+    n = values.shape[1]
+    total = np.zeros((len(values), n + 1))
+    np.cumsum(values, axis=1, out=total[:, 1:])
+    begin, end = np.reshape(first, (-1, 1)), np.reshape(n if after is None else after, (-1, 1))
+    low, high = (np.clip(np.arange(n) + shift, begin, end) for shift in (-(width // 2), (width + 1) // 2))
+    sums = np.take_along_axis(total, high, axis=1) - np.take_along_axis(total, low, axis=1)
+    return np.asarray(sums / np.maximum(high - low, 1))
 
 
-@compiled
-def ranks(series: FloatArray) -> FloatArray:
-    """Return the ranks from 0, ties sharing their mean rank."""
-    order = np.argsort(series)
-    out = np.empty(series.size)
-    begin = 0
-    for i in range(1, series.size + 1):
-        if i == series.size or series[order[i]] != series[order[begin]]:
-            out[order[begin:i]] = 0.5 * (begin + i - 1)
-            begin = i
-    return out
+def correlations(left: FloatArray, right: FloatArray, among: BoolArray) -> FloatArray:
+    """Return the Pearson correlation of each row over the values of a mask; 0 where one is constant."""
+    n = among.sum(axis=1)
+    left, right = (
+        np.where(among, side - (np.where(among, side, 0.0).sum(axis=1) / n)[:, None], 0.0) for side in (left, right)
+    )
+    size = np.sqrt((left * left).sum(axis=1) * (right * right).sum(axis=1))
+    varies = size > 1e-9 * n
+    return np.where(varies, (left * right).sum(axis=1) / np.where(varies, size, 1.0), 0.0)
 
 
-@compiled
-def correlation(left: FloatArray, right: FloatArray) -> float:
-    """Return the Pearson correlation; 0 where a series is constant."""
-    left, right = left - left.mean(), right - right.mean()
-    size = math.sqrt((left * left).sum() * (right * right).sum())
-    return (left * right).sum() / size if size > 1e-9 * left.size else 0.0
+class _Spans:
+    """Rows of usage, none without use, between first and last use; zeros outside."""
+
+    def __init__(self, values: FloatArray) -> None:
+        self.usage = without_gaps(values)
+        self.active = self.usage > 0
+        self.n_active = self.active.sum(axis=1)
+        self.first = self.active.argmax(axis=1)
+        self.after = values.shape[1] - self.active[:, ::-1].argmax(axis=1)
+        self.size = self.after - self.first
+        place = np.arange(values.shape[1])
+        self.inside = (place >= self.first[:, None]) & (place < self.after[:, None])
+        self.positive = positive_values(self.usage)
+        self.level = np.log1p(self.usage / quantiles(self.positive, self.n_active, 0.5)[:, None])
+
+    def centred(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Deviations from the mean of each span, zeros outside, and their variances."""
+        mean = np.where(self.inside, values, 0.0).sum(axis=1) / self.size
+        deviations = np.where(self.inside, values - mean[:, None], 0.0)
+        return deviations, (deviations**2).sum(axis=1) / self.size
+
+    def weekday_frequency(self, weekdays: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Share of active weekdays and its excess over weekends, each with one pseudo-day at their mean."""
+        mean = self.n_active / self.size
+        shares = [
+            (self.active[:, days].sum(axis=1) + mean) / (self.inside[:, days].sum(axis=1) + 1.0)
+            for days in (weekdays < SATURDAY, weekdays >= SATURDAY)
+        ]
+        return shares[0], shares[0] - shares[1]
+
+    def idle_runs(self) -> tuple[FloatArray, FloatArray]:
+        """Log mean length of the idle runs, with one pseudo-run, and their shrunk coefficient of variation."""
+        row, day = np.nonzero(self.active)
+        run, same = np.diff(day) - 1.0, np.diff(row) == 0
+        row, run = row[1:][same & (run > 0)], run[same & (run > 0)]
+        count, total, squares = (np.bincount(row, run**power, len(self.active)) for power in range(3))
+        n = np.maximum(count, 1.0)
+        mean = total / n
+        deviation = np.sqrt(np.maximum(squares / n - mean**2, 0.0))
+        variation = np.where(count > 1, deviation / np.maximum(mean, 1.0) * count / (count + _PRIOR_RUNS), 0.0)
+        return np.log((total + 1.0) / (count + 1.0)), variation
+
+    def amounts(self, time: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log ratio of the 90th to the 10th percentile of active days, and the trend of their logarithms."""
+        ordered = np.log(self.positive)
+        ratio = quantiles(ordered, self.n_active, 0.9) - quantiles(ordered, self.n_active, 0.1)
+        logs = np.log(np.where(self.active, self.usage, 1.0))
+        return ratio, correlations(time, logs, self.active) * shrinkage(self.n_active, _PRIOR_ACTIVE_DAYS)
+
+    def lag1_autocorrelation(self) -> FloatArray:
+        """Autocorrelation of the level at one day, shrunk for short spans; 0 for less than a week or a constant."""
+        centred, variance = self.centred(self.level)
+        known = (self.size >= WEEK) & (variance >= 1e-18)
+        products = (centred[:, 1:] * centred[:, :-1]).sum(axis=1) / np.maximum(self.size - 1, 1)
+        return np.where(known, products / np.where(known, variance, 1.0) * shrinkage(self.size, _PRIOR_DAYS), 0.0)
+
+    def weekly_dispersion(self) -> FloatArray:
+        """Log ratio of the variance of active days in seven to the binomial one; 0 for less than a week."""
+        share = self.n_active / self.size
+        variance = self.centred(moving_means(self.active.astype(float), WEEK, self.first, self.after))[1]
+        dispersion = np.log((variance * WEEK + 0.1) / (share * (1.0 - share) + 0.1))
+        return np.where(self.size < WEEK, 0.0, dispersion)
 
 
-@compiled
-def weekday_frequencies(active: FloatArray, weekdays: IntArray, out: FloatArray) -> None:
-    """Write the share of active weekdays and its excess over weekends, each with one pseudo-day at their mean."""
-    sums, counts = np.full(2, active.mean()), np.ones(2)
-    for i in range(active.size):
-        side = 1 if weekdays[i] >= SATURDAY else 0
-        sums[side] += active[i]
-        counts[side] += 1.0
-    out[0] = sums[0] / counts[0]
-    out[1] = out[0] - sums[1] / counts[1]
+def shrinkage(n: IntArray, prior: float) -> FloatArray:
+    """Return the weight of a statistic of `n` values beside `prior` pseudo-values at zero."""
+    return np.asarray(n / (n + prior))
 
 
-@compiled
-def idle_runs(active: FloatArray, out: FloatArray) -> None:
-    """Write the log mean length of the idle runs (with one pseudo-run) and their shrunk coefficient of variation."""
-    count, total, squares, run = 0.0, 0.0, 0.0, 0.0
-    for value in active:
-        if value == 0:
-            run += 1.0
-        elif run > 0:
-            count, total, squares, run = count + 1, total + run, squares + run * run, 0.0
-    mean = total / max(count, 1.0)
-    out[0] = math.log((total + 1.0) / (count + 1.0))
-    if count > 1:
-        variation = math.sqrt(max(squares / count - mean * mean, 0.0)) / mean
-        out[1] = variation * count / (count + _PRIOR_RUNS)
-
-
-@compiled
-def amounts(usage: FloatArray, time: FloatArray, out: FloatArray) -> None:
-    """Write the log ratio of the 90th to the 10th percentile of active days, and the trend of their logarithms."""
-    active = usage > 0
-    logs = np.log(usage[active])
-    out[0] = quantile(logs, 0.9) - quantile(logs, 0.1)
-    out[1] = correlation(time[active], logs) * logs.size / (logs.size + _PRIOR_ACTIVE_DAYS)
-
-
-@compiled
-def lag1_autocorrelation(level: FloatArray) -> float:
-    """Return the autocorrelation at one day, shrunk for short series; 0 for less than a week or a constant."""
-    centred, variance = level - level.mean(), level.var()
-    if level.size < WEEK or variance < 1e-18:
-        return 0.0
-    return (centred[1:] * centred[:-1]).mean() / variance * level.size / (level.size + _PRIOR_DAYS)
-
-
-@compiled
-def weekly_dispersion(active: FloatArray) -> float:
-    """Return the log ratio of the variance of active days in seven to the binomial one; 0 for less than a week."""
-    if active.size < WEEK:
-        return 0.0
-    share = active.mean()
-    return math.log((moving_mean(active, WEEK).var() * WEEK + 0.1) / (share * (1.0 - share) + 0.1))
-
-
-@compiled
 def daily_rows(values: FloatArray, weekdays: IntArray, out: FloatArray) -> None:
     """Write the `DAILY_FEATURES` of each row of daily usage, NaN being missing; zeros for rows without use."""
     out[:] = 0.0
-    for row in range(len(values)):
-        first, last = active_span(values[row])
-        if first == last:
-            continue
-        usage = zero_filled(values[row, first:last])
-        active: FloatArray = (usage > 0).astype(np.float64)
-        time: FloatArray = np.arange(usage.size, dtype=np.float64) - 0.5 * (usage.size - 1)
-        level, n_active = log_scaled(usage), active.sum()
-        out[row, 0] = math.log(n_active)
-        weekday_frequencies(active, weekdays[first:last], out[row, 1:3])
-        idle_runs(active, out[row, 3:5])
-        amounts(usage, time, out[row, 5:7])
-        out[row, 7] = lag1_autocorrelation(level)
-        out[row, 8] = 2.0 * (time * level).mean() / (level.mean() * usage.size)
-        out[row, 9] = correlation(time, ranks(usage)) * n_active / (n_active + _PRIOR_ACTIVE_DAYS)
-        out[row, 10] = weekly_dispersion(active)
+    used = (values > 0).any(axis=1)
+    spans = _Spans(values[used])
+    place = np.arange(values.shape[1])
+    time = place - spans.first[:, None] - 0.5 * (spans.size[:, None] - 1)
+    ranks = rankdata(np.where(spans.inside, spans.usage, np.inf), axis=1)
+    level = spans.level.sum(axis=1)
+    out[used] = np.column_stack(
+        [
+            np.log(spans.n_active),
+            *spans.weekday_frequency(weekdays),
+            *spans.idle_runs(),
+            *spans.amounts(time),
+            spans.lag1_autocorrelation(),
+            2.0 * (time * spans.level).sum(axis=1) / (level * spans.size),
+            correlations(time, ranks, spans.inside) * shrinkage(spans.n_active, _PRIOR_ACTIVE_DAYS),
+            spans.weekly_dispersion(),
+        ]
+    )
 
 
 #: Location and scale of each feature.
@@ -281,37 +274,33 @@ def _hours(matrix: Matrix) -> FloatArray:
     return map_rows(hourly_rows, matrix.values, len(HOURLY_FEATURES), angle, step / HOUR)
 
 
-@compiled
 def hourly_rows(values: FloatArray, angle: FloatArray, step_h: float, out: FloatArray) -> None:
     """Write the `HOURLY_FEATURES` of each row; `angle` is the time of day of each bin on the circle."""
     out[:] = 0.0
-    for row in range(len(values)):
-        first, last = active_span(values[row])
-        if first == last:
-            continue
-        usage = log_scaled(zero_filled(values[row, first:last]))
-        place = angle[first:last]
-        active = (usage > 0).astype(np.float64)
-        runs = 1.0 + (active[1:] > active[:-1]).sum()
-        weight = runs / (runs + _PRIOR_RUNS)
-        out[row, 0] = weight * (usage * np.cos(place)).sum() / usage.sum()
-        out[row, 1] = weight * (usage * np.sin(place)).sum() / usage.sum()
-        out[row, 2] = math.log((active.sum() * step_h + 1.0) / (runs + 1.0))
-        out[row, 3] = daily_variance_share(usage - usage.mean(), place, step_h)
+    used = (values > 0).any(axis=1)
+    spans = _Spans(values[used])
+    # A span begins with use, so that its first run is no rise.
+    runs = 1.0 + (spans.active[:, 1:] & ~spans.active[:, :-1]).sum(axis=1) - (spans.first > 0)
+    level, weight = spans.level.sum(axis=1), shrinkage(runs, _PRIOR_RUNS)
+    out[used] = np.column_stack(
+        [
+            weight * (spans.level * np.cos(angle)).sum(axis=1) / level,
+            weight * (spans.level * np.sin(angle)).sum(axis=1) / level,
+            np.log((spans.n_active * step_h + 1.0) / (runs + 1.0)),
+            daily_variance_share(spans, angle, step_h),
+        ]
+    )
 
 
-@compiled
-def daily_variance_share(centred: FloatArray, angle: FloatArray, step_h: float) -> float:
+def daily_variance_share(spans: _Spans, angle: FloatArray, step_h: float) -> FloatArray:
     """Return the share of the variance at one to four cycles a day; 0 for less than two days."""
-    power = (centred * centred).mean()
-    if centred.size * step_h < 48 or power < 1e-12:
-        return 0.0
-    share = 0.0
+    centred, power = spans.centred(spans.level)
+    known = (spans.size * step_h >= 48) & (power >= 1e-12)
+    squares = np.zeros(len(centred))
     for harmonic in range(1, _DAILY_HARMONICS + 1):
-        cosine = (centred * np.cos(harmonic * angle)).mean()
-        sine = (centred * np.sin(harmonic * angle)).mean()
-        share += 2.0 * (cosine * cosine + sine * sine) / power
-    return min(share, 1.0)
+        for wave in (np.cos(harmonic * angle), np.sin(harmonic * angle)):
+            squares += ((centred * wave).sum(axis=1) / spans.size) ** 2
+    return np.where(known, np.minimum(2.0 * squares / np.where(known, power, 1.0), 1.0), 0.0)
 
 
 # Lower bound of the amplitudes (white noise has 1), which keeps their logarithms from being outliers.
@@ -442,24 +431,28 @@ class WeeklyPersistence(_DailyTransformer):
         return map_rows(weekly_rows, by_day(matrix)[0], len(WEEKLY_FEATURES))
 
 
-@compiled
 def weekly_rows(values: FloatArray, out: FloatArray) -> None:
     """Write the `WEEKLY_FEATURES` of each row of daily usage."""
     out[:] = 0.0
-    n_days = values.shape[1]
-    births, deaths = np.empty(n_days, dtype=np.int64), np.empty(n_days, dtype=np.int64)
-    for row in range(len(values)):
-        if not (values[row] > 0).any():
-            continue
-        level = moving_mean(log_scaled(zero_filled(values[row])), WEEK)
-        level /= -level.max()
-        # Remove the rounding of differences of cumulative sums, which would have extrema.
-        level = np.round(level, 9)
-        n_pairs = pair(level, births, deaths)
-        weeks = max(n_days - np.isnan(values[row]).sum(), WEEK) / WEEK
-        for i in range(n_pairs):
+    used = (values > 0).any(axis=1)
+    level = moving_means(log_scaled(without_gaps(values[used])), WEEK)
+    # Remove the rounding of differences of cumulative sums, which would have extrema.
+    level = np.round(level / -level.max(axis=1, keepdims=True), 9)
+    lifetimes = np.zeros((len(level), len(WEEKLY_FEATURES)))
+    sum_and_largest(level, lifetimes)
+    weeks = np.maximum((~np.isnan(values[used])).sum(axis=1), WEEK) / WEEK
+    out[used] = lifetimes / np.column_stack([weeks, np.ones(len(level))])
+
+
+@compiled
+def sum_and_largest(levels: FloatArray, out: FloatArray) -> None:
+    """Write sum and maximum of the sublevel lifetimes of each row, without the essential pair."""
+    births, deaths = np.empty(levels.shape[1], dtype=np.int64), np.empty(levels.shape[1], dtype=np.int64)
+    for row in range(len(levels)):
+        level = levels[row]
+        for i in range(pair(level, births, deaths)):
             lifetime = level[deaths[i]] - level[births[i]]
-            out[row, 0] += lifetime / weeks
+            out[row, 0] += lifetime
             out[row, 1] = max(out[row, 1], lifetime)
 
 
@@ -526,39 +519,43 @@ class MultiscalePersistence(_DailyTransformer):
         return map_rows(multiscale_rows, daily, len(MULTISCALE_FEATURES), weekdays)
 
 
-@compiled
 def multiscale_rows(values: FloatArray, weekdays: IntArray, out: FloatArray) -> None:
     """Write the `MULTISCALE_FEATURES` of each row of daily usage."""
     out[:] = 0.0
-    births, deaths = np.empty(values.shape[1], dtype=np.int64), np.empty(values.shape[1], dtype=np.int64)
-    for row in range(len(values)):
-        usage = zero_filled(values[row])
-        active = np.flatnonzero(usage > 0)
-        if active.size == 0:
-            continue
-        level = log_scaled(usage)
-        level /= level.max()
-        column = 0
-        for place in range(len(WIDTHS)):
-            # Remove the rounding of differences of cumulative sums, which would have extrema.
-            smooth = np.round(moving_mean(level, WIDTHS[place]), 9)
-            for sign in (1.0, -1.0):
-                side = sign * smooth
-                n_pairs = pair(side, births, deaths)
-                lifetimes = side[deaths[:n_pairs]] - side[births[:n_pairs]]
-                column = lifetime_statistics(lifetimes, births, weekdays, place < _WEEKLY, out[row], column)
-        gap_statistics(active, level.size, out[row, column:])
+    used = (values > 0).any(axis=1)
+    usage = without_gaps(values[used])
+    level = log_scaled(usage)
+    level /= level.max(axis=1, keepdims=True)
+    features, column = np.zeros((len(level), out.shape[1])), 0
+    for place, width in enumerate(WIDTHS):
+        # Remove the rounding of differences of cumulative sums, which would have extrema.
+        smooth = np.round(moving_means(level, width), 9)
+        for side in (smooth, -smooth):
+            column = lifetime_rows(side, weekdays, place < _WEEKLY, features, column)
+    gap_rows(usage > 0, features[:, column:])
+    out[used] = features
+
+
+@compiled
+def lifetime_rows(sides: FloatArray, weekdays: IntArray, weekly: bool, out: FloatArray, column: int) -> int:
+    """Write the statistics of one filtration of each row from a column on; return the next one."""
+    births, deaths = np.empty(sides.shape[1], dtype=np.int64), np.empty(sides.shape[1], dtype=np.int64)
+    for row in range(len(sides)):
+        side = sides[row]
+        n_pairs = pair(side, births, deaths)
+        lifetimes = side[deaths[:n_pairs]] - side[births[:n_pairs]]
+        lifetime_statistics(lifetimes, births, weekdays, weekly, out[row], column)
+    return column + len(_LIFETIMES) + (len(_WEEKDAYS) if weekly else 0)
 
 
 @compiled
 def lifetime_statistics(
     lifetimes: FloatArray, births: IntArray, weekdays: IntArray, weekly: bool, out: FloatArray, column: int
-) -> int:
-    """Write the statistics of the pairs of one filtration from a column on; return the next one."""
+) -> None:
+    """Write the statistics of the pairs of one filtration from a column on."""
     n, n_days = lifetimes.size, weekdays.size
-    after = column + len(_LIFETIMES) + (len(_WEEKDAYS) if weekly else 0)
     if n == 0 or lifetimes.max() < _LEAST:
-        return after
+        return
     total, cosine, sine, weekend, mean, square, entropy = lifetimes.sum(), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(n):
         share, time, day = lifetimes[i] / total, births[i] / n_days, weekdays[births[i]]
@@ -573,16 +570,20 @@ def lifetime_statistics(
     out[column + 5], out[column + 6] = mean, math.sqrt(max(square - mean * mean, 0.0))
     if weekly:
         out[column + 7], out[column + 8] = math.hypot(cosine, sine), weekend
-    return after
 
 
-@compiled
-def gap_statistics(active: IntArray, n_days: int, out: FloatArray) -> None:
-    """Write the statistics of the idle gaps between active days, the lifetimes of their times."""
-    gaps = np.diff(active)
-    gaps = gaps[gaps > 1].astype(np.float64)
-    if gaps.size > 0:
-        mean = gaps.mean()
-        out[0], out[1], out[2] = math.log1p(mean), gaps.std() / mean, math.log1p(gaps.max())
-    out[3], out[4] = gaps.size / n_days * WEEK, active.size / n_days
-    out[5] = (active[-1] - active[0]) / n_days
+def gap_rows(active: BoolArray, out: FloatArray) -> None:
+    """Write the statistics of the idle gaps between the active days of each row, the lifetimes of their times."""
+    n_days = active.shape[1]
+    row, day = np.nonzero(active)
+    gap = np.diff(day)
+    idle = (gap > 1) & (np.diff(row) == 0)
+    row, gap = row[1:][idle], gap[idle].astype(np.float64)
+    count, total = np.bincount(row, minlength=len(active)), np.bincount(row, gap, len(active))
+    mean = total / np.maximum(count, 1)
+    deviation = np.sqrt(np.bincount(row, (gap - mean[row]) ** 2, len(active)) / np.maximum(count, 1))
+    longest = np.zeros(len(active))
+    np.maximum.at(longest, row, gap)
+    first, after = active.argmax(axis=1), n_days - active[:, ::-1].argmax(axis=1)
+    out[:, 0], out[:, 1], out[:, 2] = np.log1p(mean), deviation / np.maximum(mean, 1.0), np.log1p(longest)
+    out[:, 3], out[:, 4], out[:, 5] = count / n_days * WEEK, active.mean(axis=1), (after - 1 - first) / n_days

@@ -136,9 +136,10 @@ def sampling_step(ds: pd.DatetimeIndex | None) -> pd.Timedelta | None:
     return pd.Timedelta(pd.Series(ds[1:] - ds[:-1]).median())
 
 
-#: Scalings of a series, in the order of the codes of `topology.sweep.centre_and_width`.
+#: Scalings of a series, in the order of the codes of `topology.centre_and_width`.
 SCALES = ("none", "mean", "std", "range")
-_ROWS_PER_TASK = 2048
+#: Values of a block of rows, of any length: two megabytes, and a few times that for what is made of them.
+_VALUES_PER_TASK = 2**18
 
 
 class SeriesTransformer(TransformerMixin, BaseEstimator):
@@ -196,11 +197,12 @@ def map_rows(kernel: Callable[..., None], values: FloatArray, width: int, *args:
     # Numba compiles kernels anew, for seconds, for values that can be written.
     values = values.view()
     values.flags.writeable = False
-    starts = range(0, len(values), _ROWS_PER_TASK)
+    n_rows = max(_VALUES_PER_TASK // values.shape[1], 1)
+    starts = range(0, len(values), n_rows)
 
     def work(start: int) -> None:
         """Fill the block of rows of `out` that begins at `start`."""
-        rows = slice(start, start + _ROWS_PER_TASK)
+        rows = slice(start, start + n_rows)
         kernel(values[rows], *args, out[rows])
 
     if len(starts) == 1:

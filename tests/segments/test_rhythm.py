@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.ndimage import uniform_filter1d
-from scipy.stats import rankdata
+from scipy.stats import spearmanr
 
 import gpudemand.segments as gs
 from gpudemand import InputError
-from gpudemand.segments.series_features import DAILY_FEATURES, ranks
+from gpudemand.segments.series_features import DAILY_FEATURES
 
 
 def wide(rows, freq="D", start="2026-03-02"):
@@ -71,9 +71,10 @@ class TestDailyFeatures:
         months, days = (features(gs.UsageRhythm(), row)["weekly_dispersion"] for row in (on_off, every_other))
         assert months > days + 2
 
-    def test_ties_share_their_mean_rank(self):
-        series = np.array([0.0, 3.0, 0.0, 1.0, 3.0, 3.0])
-        np.testing.assert_allclose(ranks(series), rankdata(series) - 1.0)
+    def test_the_rank_trend_of_ties_is_spearmans_correlation(self):
+        row = np.array([2.0, 3.0, 0.0, 1.0, 3.0, 3.0, 1.0, 2.0])
+        expected = spearmanr(np.arange(8), row).statistic * 7 / (7 + 15)
+        assert features(gs.UsageRhythm(), row)["rank_trend"] == pytest.approx(expected)
 
 
 class TestHourlyFeatures:
