@@ -141,9 +141,9 @@ def held_by(jobs: pd.DataFrame) -> pd.DataFrame:
     """Begin and end in seconds (NaN while it runs), GPUs and user of jobs that held GPUs."""
     begin = begin_times(jobs)
     ran = (jobs["gpus"] > 0) & ((jobs["end"] > begin) | _running(jobs)) & begin.notna()
-    part, zero = jobs[ran.to_numpy(dtype=bool)], pd.Timestamp(0, tz="UTC")
+    ran, zero = ran.to_numpy(dtype=bool), pd.Timestamp(0, tz="UTC")
     seconds = {name: (times[ran] - zero).dt.total_seconds() for name, times in (("begin", begin), ("end", jobs["end"]))}
-    return pd.DataFrame({**seconds, "gpus": part["gpus"], "user": part["user"].fillna("")})
+    return pd.DataFrame({**seconds, "gpus": jobs["gpus"][ran], "user": jobs["user"][ran].fillna("")})
 
 
 class Edge(NamedTuple):

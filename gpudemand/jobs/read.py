@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 
-from gpudemand._array import STRING
+from gpudemand._array import STRING, BoolArray
 from gpudemand._files import replace_file
 from gpudemand._validation import InputError, check_choice, told
 from gpudemand.jobs import billing, log_formats, schedulers, slurm, swf
@@ -276,14 +276,19 @@ def read_jobs(
     saved = saved_attrs(log.table.rows.schema, log.table.source)
     jobs = read_rows(log, format, kind or saved.get("kind", spec.kind))
     replaced = log.usable()
-    replaced[replaced] = superseded(jobs[replaced])
+    replaced[replaced] = superseded(_rows(jobs, replaced))
     log.exclude(replaced, "replaced by a later record")
     rejected = log.rejection_counts(strict=strict)
     warn_rejections(rejected, len(log.table), log.table.source)
-    usable = slurm.with_array_tasks(jobs[log.usable()].reset_index(drop=True))
-    before = Counter(saved.get("rejected", {}))
-    usable.attrs = {**saved, **jobs.attrs, "rejected": dict(before + Counter(rejected))}
-    return _checked(usable, log.doubts)
+    before, attrs = Counter(saved.get("rejected", {})), jobs.attrs
+    jobs = slurm.with_array_tasks(_rows(jobs, log.usable()).reset_index(drop=True))
+    jobs.attrs = {**saved, **attrs, "rejected": dict(before + Counter(rejected))}
+    return _checked(jobs, log.doubts)
+
+
+def _rows(jobs: pd.DataFrame, chosen: BoolArray) -> pd.DataFrame:
+    """Some rows; the table itself, of which a copy may not fit into memory, if they are all of them."""
+    return jobs if chosen.all() else jobs[chosen]
 
 
 def _checked(jobs: pd.DataFrame, said: list[str]) -> pd.DataFrame:
@@ -305,7 +310,7 @@ def _read_store(path: Path, kind: str | None) -> pd.DataFrame:
     refused, events = store.read("refused", ["reason"]), store.read("nodes")
     counts = Counter([] if refused is None else refused["reason"].to_pylist())
     counts += Counter({"replaced by a later record": int(replaced.sum())})
-    jobs = slurm.with_array_tasks(jobs[~replaced].reset_index(drop=True) if replaced.any() else jobs)
+    jobs = slurm.with_array_tasks(_rows(jobs, ~replaced).reset_index(drop=True))
     jobs.attrs = {**attrs, "rejected": dict(counts)}
     if events is not None:
         jobs.attrs["installed_by_cluster"] = slurm.installed_by_cluster(events.to_pandas())
@@ -313,11 +318,14 @@ def _read_store(path: Path, kind: str | None) -> pd.DataFrame:
 
 
 def read_rows(log: LogColumns, format: str, kind: str) -> pd.DataFrame:  # noqa: A002
-    """Canonical table of all rows of a log; those that cannot be used are marked in the log."""
+    """Canonical table of all rows of a log, which lets go of them; those that cannot be used are marked in it."""
     frame = FORMATS[format].read(log)
-    with_ids = frame if "job_id" in frame.columns else frame.assign(job_id=pd.Series(log.table.lines).astype(str))
-    jobs = log.parser.in_order(as_jobs(with_ids, kind=kind, source=log.table.source))
-    jobs.attrs = {**frame.attrs, **jobs.attrs}
+    log.table = replace(log.table, rows=log.table.rows.schema.empty_table())
+    if "job_id" not in frame.columns:
+        frame = frame.assign(job_id=pd.Series(log.table.lines).astype(str))
+    attrs, frame = frame.attrs, as_jobs(frame, kind=kind, source=log.table.source)
+    jobs = log.parser.in_order(frame)
+    jobs.attrs = {**attrs, **jobs.attrs}
     reasons = rejections(jobs)
     for reason in reasons.dropna().unique():
         log.reject(reasons == reason, reason)

@@ -416,8 +416,9 @@ class MeasuredRunTimes:
         # Jobs that failed or were cancelled say little about how long the work takes.
         done = (log["status"].fillna("completed") == "completed").to_numpy() & (run > 0)
         kept = done & log["gpu_type"].notna().to_numpy()
-        self.jobs, self.log_run = log[kept], pd.Series(np.log(run[kept]), log.index[kept])
         self.keys = [name for name in _WORK if name in log.columns and log[name].notna().any()]
+        read = log.columns if step_costs is not None else list(dict.fromkeys([*self.keys, "gpu_type"]))
+        self.jobs, self.log_run = log[read][kept], pd.Series(np.log(run[kept]), log.index[kept])
         self.works = self.jobs.groupby(self.keys, dropna=False, sort=False).ngroup()
         self.step_costs = step_costs
         self._found: dict[tuple[str, str], pd.DataFrame] = {}
@@ -430,8 +431,9 @@ class MeasuredRunTimes:
 
     def knows(self, jobs: pd.DataFrame) -> NDArray[np.bool_]:
         """Whether `step_costs` predicts each job, rather than data sheets, shape (n_jobs,)."""
-        known = check_jobs(jobs, allow_unknown=True)
-        return np.zeros(len(known), dtype=bool) if self.step_costs is None else self.step_costs.knows(known)
+        if self.step_costs is None:
+            return np.zeros(len(jobs), dtype=bool)
+        return self.step_costs.knows(check_jobs(jobs, allow_unknown=True))
 
     def move(self, jobs: pd.DataFrame, target: str) -> tuple[FloatArray, FloatArray]:
         """Run times on another GPU type relative to the present ones, and the chances that memory suffices.
@@ -472,12 +474,12 @@ class MeasuredRunTimes:
         return self._found[source, target].copy()
 
     def _ratios(self, source: str, target: str) -> pd.DataFrame:
-        sides = [self.jobs[(self.jobs["gpu_type"] == name).to_numpy()] for name in (source, target)]
-        works = [self.works[side.index] for side in sides]
-        groups = [self.log_run[side.index].groupby(work) for side, work in zip(sides, works, strict=True)]
+        sides = [np.flatnonzero((self.jobs["gpu_type"] == name).to_numpy(dtype=bool)) for name in (source, target)]
+        works = [self.works.iloc[side] for side in sides]
+        groups = [self.log_run.iloc[side].groupby(work) for side, work in zip(sides, works, strict=True)]
         count = pd.concat([side.size() for side in groups], axis=1, keys=["jobs_before", "jobs_after"]).dropna()
         measured = (groups[1].median() - groups[0].median()).loc[count.index]
-        first = sides[0][~works[0].duplicated()]
+        first = self.jobs.iloc[sides[0][~works[0].duplicated().to_numpy()]]
         expected = pd.Series(np.log(self._predicted(first, target)[0]), works[0][first.index]).loc[count.index]
         noise = pooled_variance(groups) * np.pi / 2 * (1 / count).sum(axis=1)
         relative, others, error = _shrunk((measured - expected).to_numpy(), noise.to_numpy())

@@ -585,13 +585,10 @@ def _take(
     if not len(table.lines):
         return None
     log = LogColumns(table, TimeParser.from_arguments(tz, None, file.name), file, shards)
+    further = {"job_id_raw": log.text("JobIDRaw"), "node_list": log.text("NodeList")}
+    further["tres"] = log.text("AllocTRES").fillna(log.text("ReqTRES"))
     jobs = read_rows(log, "sacct", "measured")
-    jobs = jobs.assign(
-        cluster=jobs["cluster"].fillna(""),
-        job_id_raw=log.text("JobIDRaw"),
-        node_list=log.text("NodeList"),
-        tres=log.text("AllocTRES").fillna(log.text("ReqTRES")),
-    ).drop_duplicates(_JOB_KEY, keep="last")
+    jobs = jobs.assign(cluster=jobs["cluster"].fillna(""), **further).drop_duplicates(_JOB_KEY, keep="last")
     jobs = jobs[(log.exclude_reason == None)[jobs.index]]  # noqa: E711 (element by element)
     reason = pd.Series(log.reject_reason, dtype=object)[jobs.index]
     done.read += len(jobs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,8 @@ from gpudemand.usage.query import KEYS, Bounds
 _NEVER = np.iinfo(np.int64).min
 
 
-class Runs(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Runs:
     """Times of the jobs of a table that `check_jobs` returned, in microseconds since 1970; each of shape (n_jobs,).
 
     `submit`: the start where it is unknown. `begin`, `end`: of holding GPUs; `_NEVER` while a job runs, and the begin
@@ -33,6 +34,7 @@ class Runs(NamedTuple):
     waiting: BoolArray
     unknown_end: BoolArray
     gave_up: BoolArray
+    _expected: dict[int, tuple[IntArray, FloatArray]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, jobs: pd.DataFrame, *, pending: bool = False) -> Runs:
@@ -71,6 +73,11 @@ class Runs(NamedTuple):
         as the longest run at most. Where there is none, jobs run as long as others of as many GPUs did on average that
         ran at least as long; those that wait longer, by a factor with which the later ones are as long on average.
         """
+        if until not in self._expected:
+            self._expected[until] = self._expect(until)
+        return self._expected[until]
+
+    def _expect(self, until: int) -> tuple[IntArray, FloatArray]:
         rows = np.flatnonzero((self.gpus > 0) & ~self.gave_up & (self.submit < until))
         waiting, gpus, submit = self.waiting[rows], self.gpus[rows], self.submit[rows]
         ends = np.where(self.is_open[rows], until, self.end[rows])

@@ -12,6 +12,8 @@ from gpudemand._validation import InputError, as_pandas, check_choice, told
 from gpudemand.jobs.table import check_jobs, gave_up, seconds_since, start_times, wall_clock_seconds
 from gpudemand.jobs.times import parse_timezone
 
+#: Columns that `_with_waits` reads, and that waits can be grouped by.
+_READ = ("submit", "start", "end", "gpus", "status")
 _COLUMNS = ("user", "group", "cluster", "gpu_type", "partition", "queue", "qos", "reason")
 
 
@@ -74,7 +76,7 @@ def checked_wait_tables(jobs: pd.DataFrame, keys: Sequence[str | None], tz: obje
 
 def _table(log: pd.DataFrame, by: str | None, tz: object) -> pd.DataFrame:
     groups = _groups(log, by, tz)
-    started = log[log["wait_s"].notna()]
+    started = log[["wait_s", "slowdown", "gpus"]][log["wait_s"].notna()]
     rows = started.groupby(groups, observed=True)
     wait, every = rows["wait_s"], log.groupby(groups, observed=True)
     columns = {
@@ -111,7 +113,8 @@ def _check_times(jobs: pd.DataFrame) -> None:
 
 def _with_waits(jobs: pd.DataFrame) -> pd.DataFrame:
     """Jobs with GPUs, in new rows, and what is known of their waits."""
-    log = jobs[(jobs["gpus"] > 0) & jobs["submit"].notna()].reset_index(drop=True)
+    read = [name for name in (*_READ, *_COLUMNS) if name in jobs]
+    log = jobs[read][(jobs["gpus"] > 0) & jobs["submit"].notna()].reset_index(drop=True)
     log.attrs = dict(jobs.attrs)
     if log.empty:
         raise InputError("no job of the log has GPUs and a submit time, so nobody waited for any.")
@@ -169,7 +172,8 @@ def share_beside_idle(jobs: pd.DataFrame, installed: float | Mapping[str, float]
     >>> share_beside_idle(log.assign(gpu_type=["A100", "H100", "A100"]), {"A100": 8, "H100": 1})
     0.0
     """
-    log = jobs[(jobs["gpus"] > 0) & jobs["submit"].notna() & jobs["start"].notna() & ~gave_up(jobs)]
+    read = [name for name in (*_READ, "gpu_type") if name in jobs]
+    log = jobs[read][(jobs["gpus"] > 0) & jobs["submit"].notna() & jobs["start"].notna() & ~gave_up(jobs)]
     if log.empty or not (log["start"] > log["submit"]).any():
         return float("nan")
     if isinstance(installed, Mapping):
