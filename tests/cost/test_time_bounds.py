@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from gpudemand.cost import CostModel, OpGraph, TrainingJob
 from gpudemand.cost.model import step_time_inputs
 from gpudemand.cost.operators import HALF_WIDTH
+from gpudemand.cost.roofline import WORK
 from gpudemand.cost.step_time_model import FarFromTrainingWarning
+from gpudemand.datasets import devices as table
 from gpudemand.datasets.devices import Device
 from tests.tiers import slow_beside
 
@@ -137,6 +139,24 @@ def test_networks_of_the_zoo_respect_the_bounds_and_the_order(step_time, name: s
         assert time["checkpointing"] > time["plain"]
         assert time["inference"] < time["plain"]
         assert (1 - SLACK) * time["plain"] <= time["momentum"] <= time["adamw"] / (1 - SLACK)
+
+
+@pytest.mark.parametrize("name", slow_beside(("lstm",), NETWORKS))
+def test_seconds_over_batch_sizes_do_not_jump(step_time, name: str) -> None:
+    """On all GPUs: with the batch a step grows, and no more than what grows most in it, as work leaves the cache."""
+    gpus = [found for found in map(table.device, table.devices().index) if found.kind == "gpu"]
+    pairs = [(gpu, precision) for gpu in gpus for precision in ("fp32", "fp16") if precision in gpu.precisions]
+    doublings = [
+        TrainingJob(zoo_graph(name), batch_size=2**octave, precision=precision, device=gpu)
+        for gpu, precision in pairs
+        for octave in range(10)
+    ]
+    seconds = step_time(*doublings).reshape(len(pairs), -1)
+    work = step_time_inputs(doublings).filter(like=WORK).to_numpy().reshape(*seconds.shape, -1)
+    most = np.divide(work[:, 1:], work[:, :-1], out=np.ones_like(work[:, 1:]), where=work[:, :-1] > 0).max(axis=2)
+    growth = seconds[:, 1:] / seconds[:, :-1]
+    wrong = ((growth < 1 - SLACK) | (growth > (1 + SLACK) * most)).any(axis=1)
+    assert not [(gpu.name, precision) for (gpu, precision), bad in zip(pairs, wrong, strict=True) if bad]
 
 
 sizes = {
