@@ -29,6 +29,7 @@ TRACKS = {
     "clusterwise": "benchmarks.forecast.clusterwise",
     "published": "benchmarks.forecast.published",
     "panels": "benchmarks.forecast.panels",
+    "intervals": "benchmarks.forecast.intervals",
     "steps": "benchmarks.forecast.steps",
     "holidays": "benchmarks.forecast.holidays",
     "sums": "benchmarks.forecast.sums",

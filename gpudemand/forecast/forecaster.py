@@ -373,6 +373,10 @@ class Forecaster(BaseEstimator):
         # The whole history is passed as the same object, so that a subclass can recognise its training data.
         return np.stack([self._path(y[:, :o] if o < y.shape[1] else y, h) for o in origins], axis=1)
 
+    def _past_paths(self, y: FloatArray, origins: IntArray, h: int) -> FloatArray:
+        """As `_paths`, for the errors behind the intervals; parameters fitted at the last origin may serve for all."""
+        return self._paths(y, origins, h)
+
     @staticmethod
     def _floors(y: FloatArray, origins: IntArray | None = None) -> FloatArray:
         """Lower bound of the forecasts, shape (n_series, n_origins): 0, or none for series with negative values.
@@ -393,7 +397,7 @@ class Forecaster(BaseEstimator):
                     f"intervals need at least 3 bins of history; this one has {y.shape[1]}. Predict with level=None."
                 )
             self._backtests[h] = PastErrors.of(
-                self._paths, y, h, min_train=self._min_train(), max_origins=self._max_origins, season=season
+                self._past_paths, y, h, min_train=self._min_train(), max_origins=self._max_origins, season=season
             )
         return self._backtests[h]
 

@@ -3,10 +3,12 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from statsmodels.tsa.holtwinters import ExponentialSmoothing
 
 import gpudemand as gd
+from gpudemand.forecast import smoothing
 from gpudemand.forecast.smoothing import fit_and_forecast, fit_parameters, initial_state, parameters, smooth
 
 WEIGHTS = (0.4, 0.15, 0.3, 0.9)
@@ -68,3 +70,16 @@ def test_parameters_are_admissible_everywhere() -> None:
         assert 0 <= trend <= level <= 1
         assert 0 <= season <= 1 - level + 1e-12
         assert 0.8 <= damping <= 0.995
+
+
+def test_errors_behind_intervals_need_few_fits_and_nothing_later(monkeypatch) -> None:
+    y, origins, fits = np.random.default_rng(3).gamma(3, 10, (1, 300)), np.r_[np.arange(188, 300, 7), 300], []
+    monkeypatch.setattr(smoothing, "fit_parameters", lambda *given: fits.append(given) or fit_parameters(*given))
+    usage = {"unique_id": "a", "ds": pd.date_range("2026-01-01", periods=300), "y": y[0]}
+    model = gd.ETS().fit(pd.DataFrame(usage))
+    paths = model._past_paths(y, origins, 14)
+    assert len(fits) == 6  # of 17 origins
+    np.testing.assert_array_equal(paths[:, -1], model._path(y, 14))
+    later = np.where(np.arange(300) < 250, y, 10 * y)
+    before = origins <= 250
+    np.testing.assert_array_equal(model._past_paths(later, origins, 14)[:, before], paths[:, before])
