@@ -89,12 +89,15 @@ def test_a_large_model_by_name_and_layout():
     assert {"step time", "tokens a second", "memory", "of it allocated", "of it reserved"} <= names
     stack = ("--cross-entropy", "fused_linear", "--kernels", "plain")
     assert "fused_linear loss, plain kernels" in invoke("llama-3-8b", *layout, *stack).stdout
+    unknown = invoke("llama-3-8b", *layout[2:]).stdout
+    assert "intervals are over all that is usual: --seq" in unknown
+    assert "assumed: seq_len 4096, seen in" in unknown
+    assert "samples a second" in unknown
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("llama-3-8b",), "give --seq, the tokens"),
         (("llama-3-9b", "--seq", 8), "Did you mean"),
         (("llama3",), "Did you mean llama-3-70b or llama-3-8b or"),
         (("llama-3-8b", "--seq", 8, "--zero", 4), "no level of ZeRO"),

@@ -1,6 +1,6 @@
 """Benchmark on public runs of large models, and the fit of the bundled predictor.
 
-    python -m benchmarks.cost.llm [--train DIR] [--bundle] [--out FILE]
+    python -m benchmarks.cost.llm [--train DIR] [--bundle] [--out FILE] [--ablate]
 
 Rows are those of ``llm_training.csv.gz`` in DIR and of the bundled ``public_runs.csv``. Whole projects (sources) or
 generations of GPUs are held out in turn, never rows; repetitions of a configuration count once. The last table has a
@@ -8,12 +8,14 @@ line for each kind of runs; without ``--train`` it is of the bundled ratios.
 Beside stand 6 N D at the median share of the peak (MFU), that by generation, and gradient boosting of this share on
 simple features; for memory, the formulas of DeepSpeed (states over GPUs) and of Hugging Face's estimator (weights,
 gradients and Adam). Memory is predicted as each project reads it. ``--bundle`` fits to all rows and writes
-``data/cost/large_models.json``; ``--out`` keeps the ratios of held-out predictions to measurements.
+``data/cost/large_models.json``; ``--out`` keeps the ratios of held-out predictions to measurements. ``--ablate`` prints
+errors of step times without each coefficient, projects held out, instead.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,9 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.cost.llm_baselines import held_out_baselines
-from benchmarks.cost.llm_load import read_all_runs
+from benchmarks.cost.llm_load import read_all_runs, read_without_lengths
 from benchmarks.cost.traced import TraceCache
+from gpudemand.cost.large_candidates import candidates
 from gpudemand.cost.large_models import (
     ErrorScales,
     LargeModelPredictor,
@@ -31,7 +34,9 @@ from gpudemand.cost.large_models import (
     classes_of,
     conformity_of,
     expand,
+    seconds_per_token,
 )
+from gpudemand.cost.large_time import TIME_PRIORS
 from gpudemand.cost.measure import load_held_out_runs
 from gpudemand.datasets.registry import data_folder, refresh_checksums
 from gpudemand.units import GIB
@@ -49,16 +54,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--train", type=Path, help="by default the bundled ratios of held-out predictions are shown")
     parser.add_argument("--bundle", action="store_true")
     parser.add_argument("--out", type=Path, help="a Parquet file for predicted over measured, of all held-out rows")
+    parser.add_argument("--ablate", action="store_true")
     options = parser.parse_args(arguments)
     if options.train is None:
         print(lines(load_held_out_runs()))
         return
     rows = read_all_runs(options.train)
+    if options.ablate:
+        ablate(rows)
+        return
     print(f"degrees where stated, mean over projects: {seen_degrees(rows)}")
     predictor = _fitted(rows)
     if options.bundle:
         predictor.save(data_folder() / "cost" / "large_models.json")
-    kept = _run_splits(rows, predictor, SPLITS)
+    kept = _run_splits(rows, predictor, SPLITS, _without_lengths(read_without_lengths(options.train), predictor))
     if options.out is not None:
         kept.to_parquet(options.out, compression="zstd")
     if options.bundle:
@@ -69,7 +78,10 @@ def main(arguments: list[str] | None = None) -> None:
 def run(data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
     """Print the tables of all splits; return the ratios of `summary`. Large models need no cache of graphs."""
     rows = read_all_runs(data / "llm_training")
-    return _run_splits(rows, _fitted(rows), SPLITS)
+    predictor = _fitted(rows)
+    return _run_splits(
+        rows, predictor, SPLITS, _without_lengths(read_without_lengths(data / "llm_training"), predictor)
+    )
 
 
 def _costs(rows: pd.DataFrame) -> pd.DataFrame:
@@ -84,14 +96,63 @@ def _fitted(rows: pd.DataFrame) -> LargeModelPredictor:
     return LargeModelPredictor().fit_expanded(ways, _costs(rows), about)
 
 
-def _run_splits(rows: pd.DataFrame, predictor: LargeModelPredictor, splits: Sequence[str]) -> pd.DataFrame:
+def _without_lengths(rows: pd.DataFrame, predictor: LargeModelPredictor) -> pd.DataFrame:
+    """Ratios of rows that state no length, of projects that the fit has no row of."""
+    ways = expand(list(rows["run"]))
+    # What is measured a token is predicted a token, whatever its sample's length.
+    lengths = [way.source_len or way.seq_len for run in rows["run"] for _, way in candidates(run)]
+    of_token = (rows["of"] == "token").to_numpy()[ways.rows]
+    ways.time["tokens"] *= np.where(of_token, lengths, 1)
+    found, _ = predictor.predict_expanded(ways, classes_of(list(rows["run"])))
+    y = rows["seconds"].to_numpy(dtype=float)
+    inside = ((found[:, 1] <= y) & (y <= found[:, 2])).astype(float)
+    about = rows[["source", "model"]].assign(**{"class": "no length", "layout": "", "generation": "", "vendor": ""})
+    about = about.assign(gpu=[run.job.hardware.name for run in rows["run"]], target="time", split="source")
+    return about.assign(method="gpudemand", ratio=np.round(found[:, 0] / y, 4), inside=inside)
+
+
+def _run_splits(
+    rows: pd.DataFrame, predictor: LargeModelPredictor, splits: Sequence[str], further: pd.DataFrame
+) -> pd.DataFrame:
     print(f"{len(rows)} configurations: {rows['class'].value_counts().to_dict()}")
     kept = [_held_out(rows, target, name, split) for split in splits for name, target in predictor.targets.items()]
-    found = pd.concat(kept, ignore_index=True)
+    found = pd.concat([*kept, further], ignore_index=True)
     print(f"\n{lines(found)}")
     return found
 
 
+def ablate(rows: pd.DataFrame) -> None:
+    """Print median and 90th percentile of the errors of step times without each coefficient, projects held out."""
+    expansion = expand(list(rows["run"])).of("step_time_s")
+    y, source = rows["seconds_per_token"].to_numpy(dtype=float), rows["source"].to_numpy(dtype=object)
+    known = np.isfinite(y)
+    for out in ("nothing", *TIME_PRIORS):
+        # A coefficient of fused or of plain stacks alone is as that of the others.
+        other = _SHARED.get(out)
+
+        def formula(terms: Any, c: Any, out: str = out, other: str | None = other) -> Any:
+            """Seconds a token without a coefficient."""
+            return seconds_per_token(terms, {**c, out: c[other] if other else 1e-9})
+
+        target = Target(formula, {name: prior for name, prior in TIME_PRIORS.items() if name != out})
+        mean, _ = target.held_out_by(expansion, y, source, source)
+        error = pd.Series(100.0 * np.abs(np.exp(mean - np.log(y)) - 1.0))[known]
+        kinds = rows["class"].str.split(",").str[0][known]
+        shown = error.groupby(kinds).agg(lambda part: f"{part.median():.1f} / {part.quantile(0.9):.1f}")
+        print(f"without {out:24s}", shown.to_dict(), flush=True)
+
+
+#: Coefficient of some stacks -> that of the others.
+_SHARED = {
+    "expert products": "products",
+    "expert products, plain": "expert products",
+    "elementwise, fused": "elementwise",
+    "data, fused": "data",
+    "launch, grouped": "launch",
+    "fp8 products": "products",
+    "fp4 products": "fp8 products",
+    "dequantise, gptq": "dequantise",
+}
 #: Name -> target, split, and what rows it is of.
 _LINES: dict[str, tuple[str, str, str]] = {
     "dense": ("time", "source", "dense"),
@@ -99,6 +160,7 @@ _LINES: dict[str, tuple[str, str, str]] = {
     "experts": ("time", "source", "`class` == 'experts'"),
     "experts, without the largest project": ("time", "source", "`class` == 'experts' and source != 'whitecircle/halo'"),
     "experts and state space": ("time", "source", "`class` == 'experts, state space'"),
+    "no length stated": ("time", "source", "`class` == 'no length'"),
     "LoRA": ("time", "source", "`class` == 'adapter'"),
     "newest generation held out": ("time", "generation", "generation == 'GB110'"),
     "AMD held out": ("time", "generation", "vendor == 'AMD'"),
@@ -138,6 +200,7 @@ def seen_degrees(rows: pd.DataFrame) -> dict[str, dict[int, float]]:
             for s, run in runs
             if run.layout.pipeline > 1
         ],
+        "length": [(s, 2 ** round(math.log2(run.seq_len))) for s, run in runs],
     }
     return {name: _mean_shares(pd.DataFrame(pairs, columns=["source", "degree"])) for name, pairs in found.items()}
 

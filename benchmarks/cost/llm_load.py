@@ -31,6 +31,8 @@ _DEVICES = {
 _VOCAB = 50257
 #: Sources whose sequences are far shorter than the length that is printed: memory only.
 _VARIABLE_LENGTH = ("modelscope/ms-swift",)
+#: Sources that count tokens without those of padding.
+_PADDED = ("PaddlePaddle/PaddleNLP",)
 #: The longest batch of a page that prints no sequence length, from its own description.
 _LONGEST = {"method_comparison/MetaMathQA": 768}
 #: Others name AdamW, but not the precision of its states.
@@ -39,6 +41,8 @@ _OPTIMIZERS = {"adam 8-bit (bnb)": "adamw_8bit", "adamw 8-bit": "adamw_8bit"}
 _HEADS = {("bigscience-workshop/bigscience", 14400): 96}
 #: Whose recipes keep weights and states too in the precision that they name.
 _PURE_HALF = ("pytorch/torchtune",)
+#: Whose recipes log memory as PyTorch allocates it.
+_LOGS_ALLOCATED = ("pytorch/torchtune",)
 #: Whose recipes compute the loss from chunks of logits in half precision.
 _CHUNKED_LOSS = ("pytorch/torchtune",)
 #: Before fused attention, and before sequence parallelism.
@@ -88,7 +92,7 @@ _YEARS = {
     **dict.fromkeys(("kwai/Megatron-Kwai", "alibaba/Pai-Megatron-Patch", "InternLM/InternEvo"), 2024),
     **dict.fromkeys(("NVIDIA/dgxc-benchmarking", "NVIDIA-NeMo/Automodel", "AI-Hypercomputer/gpu-recipes"), 2025),
     **dict.fromkeys(("yanring/Megatron-MoE-ModelZoo", "hpcaitech/ColossalAI"), 2025),
-    **dict.fromkeys(("NVIDIA-BioNeMo/bionemo-recipes",), 2026),
+    **dict.fromkeys(("NVIDIA-BioNeMo/bionemo-recipes", "whitecircle/halo"), 2026),
 }
 #: Whose scripts do not interleave, or whose tables print where they do.
 _NOT_INTERLEAVED = ("bigscience-workshop/bigscience", "NVIDIA-NeMo/Megatron-Bridge")
@@ -114,14 +118,37 @@ def read_runs(path: Path) -> pd.DataFrame:
     return runs_of(pd.read_csv(path / "llm_training.csv.gz" if path.is_dir() else path, low_memory=False))
 
 
-def runs_of(table: pd.DataFrame) -> pd.DataFrame:
-    """As `read_runs`, from the rows of a table."""
+def _readable(table: pd.DataFrame, *, lengths: bool) -> pd.DataFrame:
+    """Rows with a ``run``, those that state the length of a sample, or those that do not."""
     table = table.reindex(columns=table.columns.union([*_FURTHER, *_STATED], sort=False))
     runs = [_run(row) for row in table.to_dict("records")]
-    known = table.assign(run=runs)[[run is not None for run in runs]].reset_index(drop=True)
+    wanted = [run is not None and (run.length is not None) == lengths for run in runs]
+    return table.assign(run=runs)[wanted].reset_index(drop=True)
+
+
+def read_without_lengths(train: Path) -> pd.DataFrame:
+    """Rows of ``llm_training.csv.gz`` in a folder without the length of a sample, of projects that never state it.
+
+    ``seconds`` of a GPU for a token, or where ``of`` says so for a sample. Rows whose samples are padded, or whose
+    batch is not known, are left out.
+    """
+    table = pd.read_csv(train / "llm_training.csv.gz", low_memory=False)
+    stated = set(_readable(table, lengths=True)["source"])
+    rows = _readable(table, lengths=False)
+    rows = rows[~rows["source"].isin([*stated, *_VARIABLE_LENGTH, *_PADDED]) & (rows["status"] == "ok")]
+    each = (rows["n_gpus"] / rows["samples_per_s"]).where(rows["tokens_per_s_per_gpu"].isna())
+    rows = rows.assign(
+        seconds=(1.0 / rows["tokens_per_s_per_gpu"]).fillna(each), of=np.where(each.isna(), "token", "sample")
+    )
+    return rows[rows["seconds"].notna()].reset_index(drop=True)
+
+
+def runs_of(table: pd.DataFrame) -> pd.DataFrame:
+    """As `read_runs`, from the rows of a table."""
+    known = _readable(table, lengths=True)
     known["seconds_per_token"] = _seconds(known)
     known["class"] = [_kind(row) for row in known.to_dict("records")]
-    known["reading"] = [_reading(str(kind)) for kind in known["memory_kind"]]
+    known["reading"] = list(map(_reading, known["source"], map(str, known["memory_kind"])))
     known = _medians(known)
     known["family"] = [re.sub(r"[^a-z]", "", str(name).lower())[:7] for name in known["model"]]
     known["generation"] = [run.job.hardware.die for run in known["run"]]
@@ -167,8 +194,10 @@ def _seconds(rows: pd.DataFrame) -> Any:
     return seconds.where(exact)
 
 
-def _reading(kind: str) -> str:
-    """What a memory is, by its description; unless it says otherwise, of the device."""
+def _reading(source: str, kind: str) -> str:
+    """What a memory is, by its description; unless that or what the source logs says otherwise, of the device."""
+    if source in _LOGS_ALLOCATED:
+        return "allocated"
     words = {"allocated": "allocated", "active": "allocated", "reserved": "reserved", "torchtitan": "reserved"}
     return next((reading for word, reading in words.items() if word in kind), "device")
 
@@ -221,6 +250,10 @@ def _excluded(row: dict[str, Any]) -> bool:
     # With states in the memory of the host beside checkpoints.
     if _CHECKPOINTS_IN_HOST in str(row["note"]) and isinstance(row["offload"], str):
         return True
+    # Its configurations for one GPU page an 8-bit optimizer, and step in the backward pass.
+    single = row["source"] in _PURE_HALF and row["n_gpus"] == 1 and row["method"] == "full-finetune"
+    if single and "step:" not in str(row["note"]):
+        return True
     # A device that its source throttled, or whose name it misprints.
     if any(part in row["gpu"] for part in ("power limited", "printed as")):
         return True
@@ -228,12 +261,12 @@ def _excluded(row: dict[str, Any]) -> bool:
 
 
 def _run(row: dict[str, Any]) -> TrainingRun | None:
-    seq = row["seq_len"] if row["seq_len"] == row["seq_len"] else _longest(row)
-    if _excluded(row) or not seq or "aqlm" in str(row["quantization"]):
+    seq = _whole(row["seq_len"]) or _longest(row) or None
+    if _excluded(row) or "aqlm" in str(row["quantization"]):
         return None
     for unknown in ({}, {"grad_accum": None}, {"grad_accum": None, "micro_batch": None}):
         try:  # some tables print batches that do not multiply to the batch of a step
-            return _described({**row, **unknown}, int(seq))
+            return _described({**row, **unknown}, seq)
         except InputError:
             continue
     return None
@@ -254,13 +287,15 @@ def _device(text: str) -> Device:
     return replace(found, memory_gib=float(memory[1]), usable_gib=math.nan) if memory and more else found
 
 
-def _described(row: dict[str, Any], seq_len: int) -> TrainingRun:
+def _described(row: dict[str, Any], seq_len: int | None) -> TrainingRun:
     hardware = _device(str(row["gpu"]))
     hardware = replace(hardware, **_MACHINES.get((row["source"], hardware.architecture), {}))
     half = "bf16" if "bf16" in hardware.precisions else "fp16"
     precision = {"mxfp8": "fp8", "nvfp4": "fp4"}.get(row["precision"], row["precision"])
     model = _model(row)
-    shape = (seq_len, _TARGET_TOKENS.get(row["source"], seq_len)) if model.source_share else (seq_len,)
+    shape: tuple[int, ...] | None = None if seq_len is None else (seq_len,)
+    if seq_len is not None and model.source_share:
+        shape = (seq_len, _TARGET_TOKENS.get(row["source"], seq_len))
     default = "full" if row["source"] in _DEEPSPEED else None
     levels: dict[str, Any] = {"none": False, "selective": "selective", "full": "full"}
     eager = half == "fp16" or row["source"] in _BEFORE_FLASH or row["attention"] == "eager"
@@ -345,7 +380,8 @@ def _adapter(row: dict[str, Any]) -> LoRA | None:
     bits = 8 if "int8" in str(row["quantization"]) else 4
     rank = _whole(row["lora_rank"]) or 16
     quantizer = "gptq" if "gptq" in str(row["quantization"]) else "bitsandbytes"
-    return LoRA(rank, _targets(row), bits if row["method"] == "qlora" else 16, quantizer)
+    dora = "-dora" in str(row["note"])
+    return LoRA(rank, _targets(row), bits if row["method"] == "qlora" else 16, quantizer, dora)
 
 
 def _targets(row: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ import pandas as pd
 from gpudemand._tables import aligned
 from gpudemand._validation import InputError
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.large_models import assumptions
+from gpudemand.cost.large_candidates import assumptions
 from gpudemand.cost.model import CostModel
 from gpudemand.cost.networks import built, run_file
 from gpudemand.cost.parallel import LoRA, Parallel
@@ -36,10 +36,10 @@ def format_prediction(model: CostModel, job: TrainingJob) -> str:
     if job.run is None:
         rows += [("samples a second", f"{samples:,.4g}", ""), _memory("memory", row)]
     else:
-        tokens = samples * job.run.tokens / job.run.samples
+        each, what = job.run.units / job.run.samples, "tokens" if job.run.length else "samples"
         # An unknown micro-batch has no step of its own: its time is that of as many samples as the shortest step has.
         pace = "at the pace of usual micro-batches" if job.run.micro_batch is None else "a step"
-        rows += [("tokens a second", f"{tokens:,.4g}", f"{job.samples_per_step:,} samples {pace}")]
+        rows += [(f"{what} a second", f"{samples * each:,.4g}", f"{job.samples_per_step:,} samples {pace}")]
         rows += [_memory("memory", row)]
         for name in ("allocated", "reserved"):  # what PyTorch counts
             rows += [_memory(f"of it {name}", model.large_models.predict([job.run], reading=name).iloc[0])]
@@ -87,8 +87,13 @@ def format_ratios(table: pd.DataFrame) -> str:
     return aligned(shown[columns].astype(str).replace({"nan": "", "<NA>": ""}))
 
 
-#: Options of a large model that memory depends on, as the shell names them.
-_DECIDING = {"micro_batch": "--micro-batch", "checkpointing": "--checkpointing", "parallel": "--tensor, --zero ..."}
+#: Options of a large model that time and memory depend on, as the shell names them.
+_DECIDING = {
+    "length": "--seq",
+    "micro_batch": "--micro-batch",
+    "checkpointing": "--checkpointing",
+    "parallel": "--tensor, --zero ...",
+}
 
 
 def _unsaid(job: TrainingJob) -> list[str]:

@@ -281,7 +281,8 @@ class TrainingJob:
             transformers (``"timm:vit_base_patch16_224"``), a ``config.json``, or what it holds.
         seq_len : int or (int, int), optional
             Tokens of a sample; of an encoder-decoder the source's and the target's (one number is both, or the target
-            where the model fixes the source, as Whisper does). By default what the model fixes: patches of an image.
+            where the model fixes the source, as Whisper does). By default what the model fixes, patches of an image, or
+            unknown: usual lengths are weighed, and intervals say so.
         **options
             Parameters of `TrainingJob` but `model` and `input_shape`. Defaults differ: `precision` is ``bf16``, or
             ``fp16`` where the device lacks it; `optimizer` is AdamW with states of unknown precision; layout,
@@ -391,7 +392,7 @@ class TrainingRun:
     """A job with a `Transformer`, or with a stack of one, and what follows from its options; None is unknown.
 
     Other layouts, batches, optimizers and checkpointing may stand here than in the job, but nothing else.
-    `seq_len`: tokens of a sample; of an encoder-decoder those of the target, and `source_len` those of the source.
+    `length`: tokens of a sample; of an encoder-decoder those of the target, and `source_len` those of the source.
     `parallel` has its `data`. `micro_batch`, `accumulate`: samples a replica takes at once, and how often before a
     step; of these two and `global_batch`, samples a step on all replicas together, one follows where the layout is
     known. `optimizer`: None is AdamW with states of unknown precision.
@@ -399,7 +400,7 @@ class TrainingRun:
 
     job: TrainingJob
     model: Transformer
-    seq_len: int
+    length: int | None
     source_len: int | None
     n_gpus: int
     parallel: Parallel | None
@@ -434,8 +435,20 @@ class TrainingRun:
         if self.n_gpus > 1:
             parts.append("layout unknown" if self.parallel is None else repr(self.parallel)[len("Parallel(") : -1])
         count = f"{self.n_gpus} x " if self.n_gpus > 1 else ""
-        length = self.seq_len if self.source_len is None else f"{self.source_len} + {self.seq_len}"
+        length = self.length or "any number of" if self.source_len is None else f"{self.source_len} + {self.length}"
         return f"{self.model.name} on {length} tokens: {', '.join(parts)}, {count}{self.job.hardware.name}"
+
+    @property
+    def seq_len(self) -> int:
+        """Tokens of a sample; only of a run whose length is known."""
+        if self.length is None:
+            raise InputError(f"give seq_len (in the shell --seq), the tokens of a sample of {self.model.name}.")
+        return self.length
+
+    def with_length(self, length: int) -> TrainingRun:
+        """The run on samples of a length; of an encoder-decoder of source and target, where the model fixes neither."""
+        source = self.model.parts[0].tokens or length if self.model.source_share else None
+        return replace(self, length=length, source_len=source)
 
     @property
     def layout(self) -> Parallel:
@@ -510,6 +523,11 @@ class TrainingRun:
         return self.samples * (self.source_len or self.seq_len)
 
     @property
+    def units(self) -> int:
+        """Tokens a step, or its samples where their length is not known."""
+        return self.samples if self.length is None else self.tokens
+
+    @property
     def sample_flops(self) -> float:
         """Operations of forward and backward pass of a sample, nothing recomputed."""
         return sum(one.model.model_flops(one.seq_len) * one.seq_len for one in self.stacks)
@@ -525,7 +543,7 @@ class TrainingRun:
         return tuple(map(self._of, (main, *parts), lengths))
 
     def _of(self, model: Transformer, seq_len: int) -> TrainingRun:
-        return replace(self, model=model, seq_len=seq_len, source_len=None)
+        return replace(self, model=model, length=seq_len, source_len=None)
 
     @property
     def tokens_at_once(self) -> float:
@@ -564,8 +582,10 @@ def split_batch(
     return micro, times
 
 
-def _sample_lengths(model: Transformer, shape: Any) -> tuple[int, int | None]:
+def _sample_lengths(model: Transformer, shape: Any) -> tuple[int | None, int | None]:
     """Tokens of a sample, and of its source if an encoder takes it, from ``(seq_len,)`` or ``(source, target)``."""
+    if shape is None:
+        return None, None
     if not isinstance(shape, tuple) or len(shape) not in (1, 2):
         raise InputError(f"the input of a transformer is its length, or (source, target); got {shape!r}.")
     seq_len = int(check_number("seq_len", shape[-1], 1, integer=True))
@@ -577,11 +597,9 @@ def _sample_lengths(model: Transformer, shape: Any) -> tuple[int, int | None]:
     return seq_len, int(check_number("source_len", source, 1, integer=True))
 
 
-def _sample_shape(model: Transformer, seq_len: Any) -> tuple[int, ...]:
-    """Input of a job with a model, whose own tokens count where none are given."""
+def _sample_shape(model: Transformer, seq_len: Any) -> tuple[int, ...] | None:
+    """Input of a job with a model, whose own tokens count where none are given; None if it fixes none."""
     if seq_len is not None:
         return tuple(seq_len) if isinstance(seq_len, (tuple, list)) else (seq_len,)
     fixed = model.tokens or (model.positions if model.source_share and model.parts[0].tokens else 0)
-    if not fixed:
-        raise InputError(f"give seq_len (in the shell --seq), the tokens of a sample of {model.name}.")
-    return (fixed,)
+    return (fixed,) if fixed else None

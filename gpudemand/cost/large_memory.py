@@ -114,6 +114,8 @@ def layers_in_flight(run: TrainingRun, stage: int) -> float:
     return layers * chunks / parts
 
 
+#: Year in which Transformers made a fused AdamW its default (`TrainingArguments.optim`, with PyTorch 2.8).
+_FUSED_UPDATE = 2025.0
 #: Elements that DeepSpeed's buckets of gradients, and of gathered parameters, hold by default.
 _BUCKET = 5e8
 #: Parts of a step's memory in the order in which they print.
@@ -125,15 +127,16 @@ PARTS = (
 #: ``max_memory_allocated`` and ``max_memory_reserved``, and what nvidia-smi shows.
 READINGS = {"allocated": (0.0, 0.0), "reserved": (1.0, 0.0), "device": (1.0, 1.0)}
 #: Coefficient -> its prior mean and standard deviation of its logarithm; of fragmentation, the average over eight large
-#: models (Guo et al., GMLake, arXiv:2401.08156), and again where layers are gathered and freed without a plan.
+#: models (Guo et al., GMLake, arXiv:2401.08156), known as a mean of eight is (.5 over their root), and again where
+#: layers are gathered and freed without a plan.
 MEMORY_PRIORS = {
     "activations": (1.15, 0.15),
     "activations, fused": (1.0, 0.125),
     "logits": (12.0, 0.15),
     "logits, fused": (4.0, 0.2),
     "gathered": (1.0, 0.2),
-    "fragmentation": (0.15, 0.5),
-    "fragmentation, fsdp": (0.15, 0.5),
+    "fragmentation": (0.15, 0.18),
+    "fragmentation, fsdp": (0.15, 0.18),
     "context": (1.0, 0.2),
     "communicators": (0.7, 0.25),
 }
@@ -146,7 +149,7 @@ def memory_terms(run: TrainingRun) -> dict[str, float]:
     Returns ``parameters``, ``gradients``, ``states``, ``activations``, ``logits`` (a byte an element), ``gathered``,
     ``buffers``, ``update`` (while weights are updated); ``transient`` (1 where gradients are freed before activations
     are made), ``fused``, ``fused_loss``, ``several``, ``eager_fsdp``; ``allocator`` and ``process``, 1 where these
-    count (`READINGS`).
+    count (`READINGS`); ``capacity``, bytes of the device.
 
     References
     ----------
@@ -183,9 +186,12 @@ def memory_parts(terms: Terms, coefficients: Mapping[str, float]) -> dict[str, F
         "buffers": column["buffers"] + np.where(updating, column["update"], 0.0),
     }
     share = coefficients["fragmentation"] + coefficients["fragmentation, fsdp"] * column["eager_fsdp"]
-    parts["fragmentation"] = column["allocator"] * share * np.asarray(sum(parts.values()))
-    context = coefficients["context"] + coefficients["communicators"] * column["several"]
-    parts["context"] = column["process"] * GIB * context
+    needed = np.asarray(sum(parts.values()))
+    context = GIB * (coefficients["context"] + coefficients["communicators"] * column["several"])
+    # An allocator that finds no room frees the blocks that it keeps.
+    room = np.maximum(column["capacity"] - context - needed, 0.0)
+    parts["fragmentation"] = column["allocator"] * np.minimum(share * needed, room)
+    parts["context"] = column["process"] * context
     return parts
 
 
@@ -239,20 +245,21 @@ def _stage_terms(run: TrainingRun, stage: int) -> dict[str, float]:
 
 
 def _properties(run: TrainingRun) -> dict[str, float]:
-    """What holds (1) or does not (0)."""
+    """What holds (1) or does not (0), and bytes of the device."""
     eager = run.layout.sharding in ("fsdp", "hsdp") and run.job.execution != "compiled"
     return {
         "transient": float(_frees_gradients(run)),
         "fused": float(run.is_fused),
-        "fused_loss": float(_fuses_loss(run)),
+        "fused_loss": float(fuses_loss(run)),
         "several": float(run.n_gpus > 1),
         "eager_fsdp": float(eager),
         "allocator": 1.0,
         "process": 1.0,
+        "capacity": run.job.hardware.usable_memory_gib * GIB,
     }
 
 
-def _fuses_loss(run: TrainingRun) -> bool:
+def fuses_loss(run: TrainingRun) -> bool:
     """Whether logits are held once, rather than with copies in single precision."""
     if run.job.cross_entropy is None:
         return run.is_tuned and run.job.attention != "eager"
@@ -324,8 +331,16 @@ def _adapter_bytes(run: TrainingRun, trained: tuple[float, float]) -> float:
 
 
 def _updates_at_once(run: TrainingRun) -> bool:
-    """Whether the optimizer is PyTorch's own, of many kernels; others and compiled stacks have fused ones."""
-    return not (run.job.execution == "compiled" or run.job.offload in ("optimizer", "all") or _keeps_half_weights(run))
+    """Whether the optimizer is PyTorch's own, of many kernels; others and compiled stacks have fused ones.
+
+    So have plain stacks since Transformers takes PyTorch's fused AdamW by default.
+    """
+    return not (
+        (run.job.stack_year or 0.0) >= _FUSED_UPDATE
+        or run.job.execution == "compiled"
+        or run.job.offload in ("optimizer", "all")
+        or _keeps_half_weights(run)
+    )
 
 
 def _offloads_gradients(run: TrainingRun) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +17,8 @@ from gpudemand._array import STRING, FloatArray, IntArray
 from gpudemand._files import read_whole, replace_file
 from gpudemand._validation import InputError, check_choice, check_length, check_number
 from gpudemand.cost.job import TrainingRun
+from gpudemand.cost.large_candidates import USUAL_LENGTH, candidates, likeliest_way
 from gpudemand.cost.large_memory import (
-    MEMORY_MEANS,
     MEMORY_PRIORS,
     READINGS,
     Terms,
@@ -31,212 +30,8 @@ from gpudemand.cost.large_memory import (
 from gpudemand.cost.large_time import TIME_PRIORS, step_seconds, time_terms
 from gpudemand.cost.memory import MemoryBreakdown
 from gpudemand.cost.memory_model import largest_that
-from gpudemand.cost.parallel import Parallel
 from gpudemand.cost.regression import ConformityScores, interval_columns
 from gpudemand.units import GIB
-
-#: Memory that a candidate may need, over that of the device: its estimate is rough, and what ran did fit.
-_SLACK = 1.15
-#: Odds of what is recomputed, if nothing is said, without and with fused kernels.
-_LEVEL_ODDS: tuple[dict[bool | str, float], ...] = (
-    {False: 0.5, "full": 0.5},
-    {False: 0.45, "selective": 0.4, "full": 0.15},
-)
-#: How AdamW may keep its states, if nothing is said, and the odds; and those of weights in half precision beside
-#: states in single precision, as DeepSpeed keeps them on one GPU too.
-_ADAMW, _BOTH = {"adamw": 1.0, "adamw_bf16": 0.5, "adamw_8bit": 0.25}, 0.25
-#: Shares among public projects that state it, as ``python -m benchmarks.cost.llm`` counts them: GPUs that share the
-#: experts, and whether a pipeline is interleaved.
-_SEEN: dict[str, dict[int, float]] = {
-    "expert": {1: 0.1, 2: 0.17, 4: 0.02, 8: 0.53, 16: 0.01, 32: 0.07, 64: 0.1},
-    "interleaved": {0: 0.15, 1: 0.85},
-}
-#: Odds of an unknown micro-batch to the fastest that fits, a power of their paces: who may choose leaves no GPU idle.
-_PACE_ODDS = 4.0
-#: Layouts that stay of those that fit, fastest first, and the odds of each to the one before.
-_LAYOUTS, _ODDS = 4, 0.5
-_SPEEDS = {name: mean for name, (mean, _) in TIME_PRIORS.items()}
-
-
-def candidates(run: TrainingRun) -> list[tuple[float, TrainingRun]]:
-    """Probability and run of each way to fill in what is unknown.
-
-    What does not fit into the memory of the device is left out if anything does. Of unknown layouts and micro-batches
-    the fastest are the likeliest.
-    """
-    if run.is_known and not _has_open_states(run):
-        return [(1.0, run)]
-    layouts = [run] if run.parallel is not None and run.layout.sharding is not None else plausible_layouts(run)
-    weights = [_ODDS**place for place in range(len(layouts))]
-    found = [
-        (weight * odds, one)
-        for weight, layout in zip(weights, layouts, strict=True)
-        for odds, one in _weighted(_fitting([way for one in _with_degrees(layout) for way in _filled(one)]))
-    ]
-    total = sum(weight for weight, _ in found)
-    return [(weight / total, one) for weight, one in found]
-
-
-def _with_degrees(run: TrainingRun) -> list[TrainingRun]:
-    """The run with all usual degrees that are unknown: of expert parallelism, and of interleaving its pipeline."""
-    layout, model = run.layout, run.model
-    sharing = (layout.data or 1) * layout.context * layout.tensor
-    plain = run.job.kernels == "plain" or (layout.shards_parameters and not run.is_tuned)
-    experts = [
-        size
-        for size in _SEEN["expert"]
-        if size == 1 or (not plain and sharing % size == model.routed_experts % size == 0)
-    ]
-    # Parts of a few layers: the more of them, the shorter the bubble.
-    parts = [1, *(size for size in (model.depth // layout.pipeline,) if size > 1)]
-    chosen = itertools.product(
-        experts if layout.expert is None else [layout.expert],
-        parts if layout.virtual_pipeline is None else [layout.virtual_pipeline],
-    )
-    return [run.laid_out(replace(layout, expert=expert, virtual_pipeline=virtual)) for expert, virtual in chosen]
-
-
-def _degree_odds(run: TrainingRun) -> float:
-    """Share of public projects whose runs have degrees such as these."""
-    layout, odds = run.layout, 1.0
-    if run.model.routed_experts:
-        odds *= _SEEN["expert"].get(layout.expert_degree, 1.0)
-    if layout.pipeline > 1:
-        odds *= _SEEN["interleaved"][layout.virtual_degree > 1]
-    return odds
-
-
-def likeliest_way(run: TrainingRun) -> TrainingRun:
-    """The likeliest of the `candidates`."""
-    return max(candidates(run), key=lambda way: way[0])[1]
-
-
-#: Options that may be unknown -> their value in a way to fill them in.
-_ASSUMED: dict[str, Callable[[TrainingRun], Any]] = {
-    "tensor parallel": lambda way: way.layout.tensor,
-    "pipeline": lambda way: way.layout.pipeline,
-    "expert parallel": lambda way: way.layout.expert_degree,
-    "interleaving": lambda way: way.layout.virtual_degree,
-    "sharding": lambda way: way.layout.sharding,
-    "micro-batch": lambda way: way.micro_batch,
-    "checkpointing": lambda way: way.checkpointing or "none",
-    "optimizer": lambda way: way.optimizer,
-}
-
-
-def assumptions(run: TrainingRun) -> list[str]:
-    """What is assumed of a run that does not say it, each with the share of such runs that have it.
-
-    >>> from gpudemand.cost.job import TrainingJob
-    >>> layout = Parallel(pipeline=8, tensor=2, sharding="zero1")
-    >>> about = {"micro_batch": 1, "global_batch": 64, "checkpointing": False, "parallel": layout}
-    >>> assumptions(TrainingJob.from_config("mixtral-8x7b", 4096, device="H100", n_gpus=64, **about).run)
-    ['expert parallel 8, seen in 65 % of such runs', 'interleaving 4, seen in 85 % of such runs']
-    """
-    ways = candidates(run)
-    weights = np.array([weight for weight, _ in ways])
-    found = []
-    for name, value in _ASSUMED.items():
-        values = pd.Series([value(way) for _, way in ways], dtype=object)  # a list of None names the index
-        shares = pd.Series(weights).groupby(values, sort=False).sum()
-        if len(shares) > 1:
-            found.append(f"{name} {shares.idxmax()}, seen in {100 * shares.max():.0f} % of such runs")
-    return found
-
-
-def _weighted(runs: list[TrainingRun]) -> list[tuple[float, TrainingRun]]:
-    """Probabilities of runs of one layout, which sum to 1."""
-    odds = np.array(
-        [
-            _degree_odds(run)
-            * _LEVEL_ODDS[run.is_tuned].get(run.checkpointing or False, 0.5)
-            * _ADAMW.get(run.optimizer or "", 1.0)
-            * (_BOTH if run.n_gpus == 1 and run.layout.sharding != "none" else 1.0)
-            for run in runs
-        ]
-    )
-    if len({run.micro_batch for run in runs}) > 1:
-        odds = odds * _pace_odds(runs)
-    return list(zip((odds / odds.sum()).tolist(), runs, strict=True))
-
-
-def _pace_odds(runs: list[TrainingRun]) -> FloatArray:
-    """Odds of micro-batches, each to the fastest of the same options."""
-    pace = pd.Series(_seconds_per_token(runs))
-    options = [str((run.checkpointing, run.optimizer, run.layout)) for run in runs]
-    return np.asarray((pace.groupby(options).transform("min") / pace) ** _PACE_ODDS)
-
-
-def _seconds_per_token(runs: list[TrainingRun]) -> FloatArray:
-    pace = step_seconds(pd.DataFrame(list(map(time_terms, runs))), _SPEEDS)
-    return np.asarray(pace / [one.tokens for one in runs])
-
-
-def _has_open_states(run: TrainingRun) -> bool:
-    """Whether AdamW may keep its states in several ways; stacks with tensor parallelism keep single precision."""
-    return run.optimizer is None and run.job.adapter is None and not run.is_tuned
-
-
-def _filled(run: TrainingRun, *, smallest: bool = False) -> Iterator[TrainingRun]:
-    """Runs with all unknown options but the layout filled in; of micro-batches the smallest only, if asked."""
-    levels = [run.checkpointing] if run.checkpointing is not None else list(_LEVEL_ODDS[run.is_tuned])
-    optimizers = list(_ADAMW) if _has_open_states(run) else [run.optimizer or "adamw"]
-    for optimizer, level, size in itertools.product(optimizers, levels, run.micro_batches()[: 1 if smallest else None]):
-        way = replace(run if run.micro_batch else run.with_batch(size), checkpointing=level, optimizer=optimizer)
-        yield way
-        if run.n_gpus == 1 and optimizer == "adamw" and _has_open_states(run):
-            yield replace(way, parallel=Parallel(1, sharding="zero1"))
-
-
-def _fitting(runs: list[TrainingRun]) -> list[TrainingRun]:
-    needed = needed_bytes(pd.DataFrame(list(map(memory_terms, runs))), MEMORY_MEANS)
-    fit = [
-        run for run, size in zip(runs, needed, strict=True) if size <= _SLACK * run.job.hardware.usable_memory_gib * GIB
-    ]
-    return fit or [runs[int(needed.argmin())]]
-
-
-def plausible_layouts(run: TrainingRun) -> list[TrainingRun]:
-    """The run with each of the fastest layouts that fit, fastest first."""
-    ways = [one for layout in layouts_of(run) for one in _filled(layout, smallest=True)]
-    if not ways:
-        shown = f"micro_batch={run.micro_batch} and global_batch={run.global_batch}"
-        raise InputError(f"no usual layout of n_gpus={run.n_gpus} suits {shown}; change one of them, or give parallel.")
-    fitting = _fitting(ways)
-    order = _seconds_per_token(fitting).argsort(kind="stable")
-    found = dict.fromkeys(fitting[place].layout for place in order)
-    return [run.laid_out(layout) for layout in list(found)[:_LAYOUTS]]
-
-
-def layouts_of(run: TrainingRun) -> list[TrainingRun]:
-    """The run with every layout in the usual degrees: tensor parallelism within a node, pipelines, and sharding.
-
-    Of a run whose degrees are known, with every sharding.
-    """
-    if run.parallel is not None:
-        kinds = ("zero1", "none") if run.layout.pipeline > 1 else ("zero1", "zero2", "zero3", "fsdp", "none")
-        return [replace(run, parallel=replace(run.layout, sharding=kind)) for kind in kinds]
-    node = int(run.job.hardware.node_gpus)
-    tensors = [size for size in (1, 2, 4, 8) if size <= min(node, run.n_gpus)]
-    pipelines = [size for size in (1, 2, 4, 8, 16) if size <= run.model.depth]
-    experts = [
-        1,
-        *(size for size in (8, 16, 32, 64) if run.model.routed_experts and run.model.routed_experts % size == 0),
-    ]
-    ways = [(t, p, e, "zero1") for t in tensors for p in pipelines for e in experts]
-    ways += [(t, 1, 1, "fsdp") for t in tensors] + [(1, 1, 1, "none")]
-    return [one for t, p, e, kind in ways if (one := _with_layout(run, Parallel(None, t, p, 1, 1, e, kind)))]
-
-
-def _with_layout(run: TrainingRun, layout: Parallel) -> TrainingRun | None:
-    """The run with a layout; None if it does not suit the model or the GPUs."""
-    if run.n_gpus % layout.model:
-        return None
-    try:
-        return run.laid_out(layout)
-    except InputError:
-        return None
-
 
 #: Shares of the variance of a standardised log error that all runs of a stack have in common, and that those alike
 #: have; the rest is each run's own. Of public projects, some 40 % of the variance is between them.
@@ -255,7 +50,8 @@ def _sizes(run: TrainingRun) -> list[float]:
     layout = run.parallel
     degrees = [1, 1] if layout is None else [layout.tensor, layout.pipeline]
     peak = run.job.hardware.peak("fp16")
-    return [run.n_gpus, run.model.n_active_parameters, run.seq_len, run.micro_batch or 1, peak, *degrees]
+    length = run.length or USUAL_LENGTH
+    return [run.n_gpus, run.model.n_active_parameters, length, run.micro_batch or 1, peak, *degrees]
 
 
 def _options(run: TrainingRun) -> list[float]:
@@ -464,10 +260,9 @@ class Target:
         """
         known = np.isfinite(y)
         source, kinds = about["source"].to_numpy(dtype=object), list(about["class"])
-        self.fitted = self._fit(expansion, y, source, known)
         generation = np.array([kind.generation for kind in kinds], dtype=object)
         self.held_out = {
-            name: self._held_out(expansion, y, source, groups)
+            name: self.held_out_by(expansion, y, source, groups)
             for name, groups in (("source", source), ("generation", generation))
         }
         (mean, spread), (new, _) = self.held_out.values()
@@ -475,11 +270,12 @@ class Target:
         self.scales = ErrorScales.fit(error, spread[known], kinds, source[known], (np.log(y) - new)[known])
         self.scores = conformity_of(error, spread[known], kinds, source[known], self.scales)
 
-    def _held_out(
+    def held_out_by(
         self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], y: FloatArray, source: Any, groups: Any
     ) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance over the ways of the log amount of each run, of a fit without its group."""
-        known, every = np.isfinite(y), self.fitted
+        """Mean and variance over the ways of the log amount of each run, of a fit without its group; fit to all."""
+        known = np.isfinite(y)
+        every = self.fitted = self._fit(expansion, y, source, known)
         mean, spread = np.full(len(y), np.nan), np.zeros(len(y))
         for name in pd.unique(groups[known]):
             out = groups == name
@@ -575,8 +371,10 @@ def expand(runs: Sequence[TrainingRun]) -> Expansion:
     known = [one for found in ways for _, one in found]
     rows = np.repeat(np.arange(len(runs)), [len(found) for found in ways])
     time = pd.DataFrame(list(map(time_terms, known)))
-    # Seconds of a GPU for a token: the samples a step may be unknown.
-    time["tokens"] = [one.tokens / one.n_gpus for one in known]
+    # Seconds of a GPU for a token, or for a sample of unknown length: the samples a step may be unknown.
+    lengths = [run.length for run, found in zip(runs, ways, strict=True) for _ in found]
+    units = [one.tokens if length else one.samples for one, length in zip(known, lengths, strict=True)]
+    time["tokens"] = [count / one.n_gpus for count, one in zip(units, known, strict=True)]
     weights = np.array([weight for found in ways for weight, _ in found])
     memory = pd.DataFrame(list(map(memory_terms, known)))
     # Who may choose the micro-batch chooses one that fits.
@@ -600,7 +398,7 @@ def _class_of(run: TrainingRun) -> str:
         return "adapter"
     if run.model.routed_experts:
         return "experts"
-    return "known" if run.is_known else "part unknown"
+    return "known" if run.is_known and run.length else "part unknown"
 
 
 class LargeModelPredictor:
@@ -639,7 +437,7 @@ class LargeModelPredictor:
             for name, values in zip(self.targets, (step_time_s, memory_gib), strict=True)
         ]
         ways, kinds, at = expand(known), classes_of(known), coordinates(known)
-        units: tuple[Any, Any] = (np.array([run.tokens / run.n_gpus for run in known]), 1.0 / GIB)
+        units: tuple[Any, Any] = (np.array([run.units / run.n_gpus for run in known]), 1.0 / GIB)
         for (name, target), amounts, unit in zip(self.targets.items(), measured, units, strict=True):
             target.calibrate(ways.of(name), kinds, amounts / unit, at)
         return self
@@ -653,9 +451,9 @@ class LargeModelPredictor:
         on the device, or as PyTorch counts it: ``"allocated"`` or ``"reserved"``.
         """
         ways = expand(runs).as_read(reading)
-        tokens = np.array([run.tokens / run.n_gpus for run in runs])
-        per_token, held = self.predict_expanded(ways, classes_of(runs), levels, coordinates(runs))
-        found = np.column_stack([per_token * tokens[:, None], held / GIB])
+        units = np.array([run.units / run.n_gpus for run in runs])
+        per_unit, held = self.predict_expanded(ways, classes_of(runs), levels, coordinates(runs))
+        found = np.column_stack([per_unit * units[:, None], held / GIB])
         return pd.DataFrame(found, columns=interval_columns(self.targets, levels))
 
     def predict_expanded(

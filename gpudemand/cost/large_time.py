@@ -20,18 +20,26 @@ _FUSED_KERNELS, _KERNELS, _ADAPTER_KERNELS = (18.0, 36.0), (50.0, 81.0), (8.0, 9
 #: Kernels of a router and grouped experts; of a router before a loop, and of each expert in it (same script); the
 #: latter of fused stacks, which sort tokens first: two products and a gated activation.
 _GROUPED, _LOOP, _EACH, _FUSED_EACH = (28.0, 37.0), (16.0, 14.0), (13.0, 23.0), (3.0, 5.0)
+#: Of each expert in the grouped layers of Transformer Engine, whose products are kernels of cuBLAS, one an expert.
+_PRODUCTS = (2.0, 4.0)
 #: Share of a forward pass that PyTorch's selective checkpointing recomputes, which keeps every second product;
 #: Megatron's recomputes attention and element-wise work only.
 _SELECTIVE = 0.5
 #: Bytes a weight of making its copy in half precision and reading it: in one kernel, and in the element-wise ones of
 #: GPTQ, which shift to 4 bytes, mask in 1, subtract zeros and multiply by scales that they look up.
 _DEQUANTISED = {"bitsandbytes": 4.5, "gptq": 23.0}
+#: Bytes a weight of the norm of its sum with an adapter, as PEFT makes it: the adapter's product is written, scaled,
+#: added to the weight, and read once more.
+_DECOMPOSED = 14.0
 #: FlashAttention-2 uses none of what is new since Ampere: 73 % of the peak of an A100 (Dao, arXiv:2307.08691), 35 % of
 #: that of an H100 (Shah et al., arXiv:2407.08608).
 _AFTER_AMPERE, _PLAIN_FLASH = ("Hopper", "Blackwell"), 0.73 / 0.35
-#: Architecture -> share of the peak that large products reach, over that on an H100: an MI300X 620 of 1307 TFLOP/s in
-#: half precision, 990 of 2615 in 8 bits, an H100 720 of 989, 1280 of 1979 (SemiAnalysis, MI300X vs H100 vs H200, 2024).
-_SUSTAINED = {"CDNA 3": {16: (620 / 1307) / (720 / 989), 8: (990 / 2615) / (1280 / 1979)}}
+#: Architecture -> share of the peak that large products reach, over that on an H100: an MI300X 668.4 of 1300 TFLOP/s,
+#: an H100 794.5 of 989 (github.com/stas00/ml-engineering, compute/accelerator, measured by its mamf-finder, 2025).
+_SUSTAINED = {"CDNA 3": (668.4 / 1300.0) / (794.5 / 989.0)}
+#: Exponentials of a multiprocessor in a clock, of NVIDIA's since Volta: softmax takes one a score, whatever the width
+#: of a head, and no longer hides behind products on newer matrix units (Shah et al., arXiv:2407.08608).
+_EXPONENTIALS = 16.0
 #: Width of experts that the coefficient of narrow ones is relative to.
 _NARROW = 1024.0
 #: Elements of the result that a multiprocessor makes at a time, by the tiles of cuBLAS.
@@ -84,8 +92,7 @@ def matrix_peak(run: TrainingRun, *, quantised: bool = False) -> float:
     device, precision = run.job.hardware, "bf16" if run.is_quantised and not quantised else run.job.precision
     # Cards before Ampere train in fp16 where newer ones use bf16.
     known = quantised or precision in device.precisions
-    sustained = _SUSTAINED.get(device.architecture, {}).get(8 if quantised else 16, 1.0)
-    return sustained * device.peak(precision if known else "fp16")
+    return _SUSTAINED.get(device.architecture, 1.0) * device.peak(precision if known else "fp16")
 
 
 def _passes(run: TrainingRun) -> tuple[float, float]:
@@ -130,14 +137,23 @@ def _multiprocessors(run: TrainingRun) -> float:
 
 
 def _attention(run: TrainingRun, seconds: float) -> dict[str, float]:
-    """Seconds of attention, and those of FlashAttention-1 again; `seconds`: of one operation of a token and layer.
+    """Seconds of attention, of its exponentials, and those of FlashAttention-1 again.
 
+    `seconds`: of one operation of a token and layer.
     FlashAttention-1 has one multiprocessor for each head of a sample, and others idle where these are fewer.
     """
     found = seconds * _attention_flops(run)
     busy = (run.micro_batch or 1) * run.model.heads / run.layout.tensor
     idle = _multiprocessors(run) / (_multiprocessors(run) + busy) if run.flash_version == 1 else 0.0
-    return {"attention": found, "attention, first": found * idle}
+    return {"attention": found, "attention, first": found * idle, "exponentials": found * _exponential_share(run)}
+
+
+def _exponential_share(run: TrainingRun) -> float:
+    """Seconds of the exponentials of fused attention over those of its products."""
+    rate = _EXPONENTIALS * _multiprocessors(run) * run.job.hardware.boost_clock_mhz * 1e6
+    if not (rate > 0 and run.flash_version and run.model.heads):
+        return 0.0
+    return matrix_peak(run) / rate / (2.0 * (run.model.query_width + run.model.value_width) / run.model.heads)
 
 
 def _attention_flops(run: TrainingRun) -> float:
@@ -177,6 +193,8 @@ def _routed_kernels(run: TrainingRun) -> float:
         each = np.array(_LOOP) + run.local_experts * np.array(_FUSED_EACH if run.is_tuned else _EACH)
     elif run.layout.expert_degree > 1:  # sorted by GPU, and on each by expert
         each = 2.0 * each
+    if run.is_tuned and not run.loops_over_experts:
+        each = each + run.local_experts * np.array(_PRODUCTS)
     return run.model.sparse_layers * float(_kernel_passes(run) @ each)
 
 
@@ -205,7 +223,15 @@ def _weight_traffic(run: TrainingRun) -> float:
         for sparse, count in model.layer_kinds
     )
     gradients = 3.0 if run.job.adapter is None else 0.0
-    return _HALF * (_passes(run)[0] + gradients) * active / layout.tensor / layout.pipeline
+    moved = _HALF * (_passes(run)[0] + gradients) * active + _norm_traffic(run)
+    return moved / layout.tensor / layout.pipeline
+
+
+def _norm_traffic(run: TrainingRun) -> float:
+    """Bytes of making the norms of all decomposed weights (DoRA), in each forward pass."""
+    if run.job.adapter is None or not run.job.adapter.dora:
+        return 0.0
+    return float(_kernel_passes(run)[0]) * _DECOMPOSED * run.job.adapter.covered_weights(run.model)
 
 
 def _dequantised(run: TrainingRun, quantizer: str) -> float:
@@ -228,6 +254,7 @@ TIME_PRIORS = {
     "narrow experts": (0.3, 0.5),
     "attention": (2.0, 0.3),
     "attention, flash-1": (1.0, 0.3),
+    "exponentials": (1.0, 0.5),
     "elementwise": (1.5, 0.4),
     "elementwise, fused": (1.0, 0.3),
     "dequantise": (2.0, 0.5),
@@ -236,21 +263,18 @@ TIME_PRIORS = {
     "launch, grouped": (2.0, 0.5),
     "adapters": (3.0, 0.4),
     "replica": (1.0, 0.4),
-    "tensor, fused": (1.0, 0.4),
-    "expert, plain": (2.0, 0.5),
     "data": (1.5, 0.4),
     "data, fused": (1.1, 0.3),
     "bubble": (1.0, 0.2),
     "update": (1.5, 0.4),
     "host": (1.5, 0.5),
-    "scale": (0.01, 0.7),
     "year, fused": (0.04, 0.7),
     "year, experts": (0.15, 0.7),
 }
 #: Peak of a matrix unit to which `peak exponent` is relative: of the A100.
 _REFERENCE = 312e12
 #: Year of the software, where nothing is said.
-_USUAL_YEAR = 2024.0
+USUAL_YEAR = 2024.0
 #: Share of a micro-batch that its backward pass takes.
 _BACKWARD = 2.0 / 3.0
 #: Bytes a second of an optimizer in the memory of a host, a GPU: eight GPUs share some 200 GB/s.
@@ -269,10 +293,9 @@ def time_terms(run: TrainingRun) -> dict[str, float]:
         "peak": math.log(peak / _REFERENCE),
         "fused": float(run.is_fused),
         "tuned": float(run.is_tuned),
-        "years": (run.job.stack_year or _USUAL_YEAR) - _USUAL_YEAR,
+        "years": (run.job.stack_year or USUAL_YEAR) - USUAL_YEAR,
         "bits": {"fp8": 8.0, "fp4": 4.0}.get(run.job.precision, 16.0),
         "plain_grouped": float(not (run.is_tuned or run.loops_over_experts)),
-        "doublings": math.log2(run.n_gpus),
         "bound": terms["products"] + terms["experts"] + terms["head"] + terms["attention"],
     }
 
@@ -294,6 +317,7 @@ def step_seconds(terms: Terms, coefficients: Mapping[str, float]) -> FloatArray:
     routed = experts * (column["experts"] + c["narrow experts"] * column["narrow"])
     work = slower * (column["products"] + column["waves"] + routed) + c["products"] * column["head"]
     work = work + c["attention"] * (column["attention"] + c["attention, flash-1"] * column["attention, first"])
+    work = work + c["exponentials"] * column["exponentials"]
     work = work + np.where(fused, c["elementwise, fused"], c["elementwise"]) * column["elementwise"]
     work = work + c["adapters"] * column["adapters"]
     work = work + c["dequantise"] * column["dequantise"] + c["dequantise, gptq"] * column["dequantise, gptq"]
@@ -302,9 +326,9 @@ def step_seconds(terms: Terms, coefficients: Mapping[str, float]) -> FloatArray:
     work = np.hypot(work, c["launch"] * column["launch"]) + launch * column["launch, routed"]
     # Since 2024 fused stacks send parts of a product while they compute others.
     hidden = tuned & (column["years"] >= 0)
-    divided = np.where(hidden, _exposed(c["tensor, fused"] * column["tensor"], work), c["replica"] * column["tensor"])
-    work = work + divided + np.where(tuned, c["replica"], c["expert, plain"]) * column["expert"]
-    work = work + c["replica"] * (column["context"] + column["pipeline"])
+    divided = c["replica"] * column["tensor"]
+    work = work + np.where(hidden, _exposed(divided, work), divided)
+    work = work + c["replica"] * (column["expert"] + column["context"] + column["pipeline"])
     data = np.where(tuned, c["data, fused"], c["data"])
     exposed = _exposed(data * column["gather"], work) + _exposed(c["host"] * column["swap"], work)
     work = work + exposed + c["host"] * column["host"]
@@ -313,9 +337,7 @@ def step_seconds(terms: Terms, coefficients: Mapping[str, float]) -> FloatArray:
     last = last + _exposed(data * column["regather"], (1.0 - _BACKWARD) * work)
     faster = np.where(column["experts"] > 0, c["year, experts"], c["year, fused"]) * tuned
     older = np.exp(-faster * column["years"])
-    return np.asarray(
-        (every + last + c["host"] * column["host_update"]) * (1.0 + c["scale"] * column["doublings"]) * older
-    )
+    return np.asarray((every + last + c["host"] * column["host_update"]) * older)
 
 
 def _exposed(communication: FloatArray, compute: FloatArray) -> FloatArray:

@@ -12,7 +12,8 @@ import pandas as pd
 from gpudemand._array import STRING
 from gpudemand._validation import InputError, check_number, told
 from gpudemand.cost.job import TrainingJob, TrainingRun
-from gpudemand.cost.large_models import LargeModelPredictor, layouts_of
+from gpudemand.cost.large_candidates import layouts_of
+from gpudemand.cost.large_models import LargeModelPredictor
 from gpudemand.units import SECONDS_PER_HOUR
 
 _DEGREES = ("data", "tensor", "pipeline", "context", "expert")
@@ -194,6 +195,7 @@ def _rates(run: TrainingRun, seconds: float) -> dict[str, float]:
 def _run_of(job: TrainingJob) -> TrainingRun:
     if job.run is None:
         raise InputError("layouts are suggested for jobs from a configuration, not for traced networks.")
+    job.run.seq_len  # noqa: B018 (raises where it is not known)
     return job.run
 
 

@@ -172,6 +172,8 @@ class LoRA:
         Of a frozen weight; 4 and 8 are quantised (QLoRA).
     quantizer : {"bitsandbytes", "gptq"}, default="bitsandbytes"
         What made the quantised weights: those of GPTQ take longer to use.
+    dora : bool, default=False
+        Weights decomposed into a direction, which the adapter changes, and a trained magnitude of each output.
 
     Examples
     --------
@@ -180,13 +182,14 @@ class LoRA:
 
     References
     ----------
-    Hu et al., LoRA, arXiv:2106.09685; Dettmers et al., QLoRA, arXiv:2305.14314.
+    Hu et al., LoRA, arXiv:2106.09685; Dettmers et al., QLoRA, arXiv:2305.14314; Liu et al., DoRA, arXiv:2402.09353.
     """
 
     rank: int = 16
     targets: str | Collection[str] = "all-linear"
     bits: int = 16
     quantizer: str = "bitsandbytes"
+    dora: bool = False
 
     def __post_init__(self) -> None:
         check_number("rank", self.rank, 1, integer=True)
@@ -198,7 +201,8 @@ class LoRA:
 
     def __repr__(self) -> str:
         quantizer = f", quantizer={self.quantizer!r}" if self.quantizer != "bitsandbytes" else ""
-        return f"LoRA(rank={self.rank}, targets={self.targets!r}, bits={self.bits}{quantizer})"
+        dora = ", dora=True" if self.dora else ""
+        return f"LoRA(rank={self.rank}, targets={self.targets!r}, bits={self.bits}{quantizer}{dora})"
 
     def covers(self, matrix: Matrix) -> bool:
         """Whether a matrix has an adapter; routers and routed experts have none."""
@@ -210,11 +214,20 @@ class LoRA:
     def layer_parameters(self, model: Transformer, *, sparse: bool) -> int:
         """Trained parameters of one layer."""
         found = [matrix for matrix in model.matrices(sparse=sparse) if self.covers(matrix)]
-        return sum(self.rank * (matrix.inputs + matrix.outputs) for matrix in found)
+        return sum(self.rank * (matrix.inputs + matrix.outputs) + self.dora * matrix.outputs for matrix in found)
 
     def input_bytes(self, model: Transformer, *, sparse: bool) -> float:
-        """Bytes of the inputs of the adapters of a layer for one token, in half precision."""
-        return 2.0 * sum(matrix.inputs for matrix in model.matrices(sparse=sparse) if self.covers(matrix))
+        """Bytes that the adapters of a layer save for one token, in half precision.
+
+        Their inputs, and for magnitudes the outputs of adapter and weight.
+        """
+        found = [matrix for matrix in model.matrices(sparse=sparse) if self.covers(matrix)]
+        return 2.0 * sum(matrix.inputs + self.dora * 2 * matrix.outputs for matrix in found)
+
+    def covered_weights(self, model: Transformer) -> int:
+        """Weights of the matrices that have adapters."""
+        layers = [(count, stack.matrices(sparse=sparse)) for stack, sparse, count in model.all_layers]
+        return sum(count * matrix.size for count, found in layers for matrix in found if self.covers(matrix))
 
     def n_parameters(self, model: Transformer) -> int:
         """Trained parameters."""

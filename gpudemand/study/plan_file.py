@@ -180,6 +180,7 @@ class _Adapter(_Table):
     targets: _either(Text, Texts, lambda value: isinstance(value, list)) | None = None  # type: ignore[valid-type]
     bits: Whole | None = None
     quantizer: Text | None = None
+    dora: bool | None = None
 
     def adapter(self) -> LoRA:
         """The adapter."""

@@ -10,8 +10,9 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.cost.job import TrainingJob
+from gpudemand.cost.large_candidates import assumptions, candidates
 from gpudemand.cost.large_memory import memory_terms
-from gpudemand.cost.large_models import LargeModelPredictor, RunClass, Target, assumptions, candidates
+from gpudemand.cost.large_models import LargeModelPredictor, RunClass, Target
 from gpudemand.cost.large_time import TIME_PRIORS, step_seconds, time_terms
 from gpudemand.cost.parallel import LoRA, Parallel
 from gpudemand.cost.roofline import all_to_all_seconds
@@ -132,12 +133,15 @@ def test_unknown_degrees_are_candidates_and_widen_the_interval():
     }
     assert candidates(known) == [(1.0, known)]
     table = LargeModelPredictor.load().predict([unknown, known])
+    usual = ("kernels fused", "FlashAttention 3", "experts grouped", "loss fused", "stack_year 2024")
     wide, narrow = table["step_time_s-hi-90"] / table["step_time_s-lo-90"]
     assert wide > narrow
-    assert assumptions(known) == []
+    assert assumptions(known) == [f"{one}, as usual with the rest" for one in usual]
     adapter = {"adapter": LoRA(16), "checkpointing": "full", "parallel": Parallel(tensor=8, sharding="zero1")}
     adapted = TrainingJob.from_config("llama-3-8b", 4096, n_gpus=8, micro_batch=1, **adapter)
-    assert assumptions(adapted.run) == []
+    assert assumptions(adapted.run) == [f"{one}, as usual with the rest" for one in usual if "experts" not in one]
+    told = {"kernels": "fused", "attention": "flash-3", "experts": "grouped", "cross_entropy": "fused"}
+    assert assumptions(run_of(MIXTRAL, parallel=known.parallel, **options, **told, stack_year=2025)) == []
     assert assumptions(unknown)[0].startswith("expert parallel 8, seen in")
 
 

@@ -1,0 +1,266 @@
+"""Ways to fill in what a run of a large model does not say, and their odds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._array import FloatArray
+from gpudemand._validation import InputError
+from gpudemand.cost.job import TrainingJob, TrainingRun
+from gpudemand.cost.large_memory import MEMORY_MEANS, fuses_loss, memory_terms, needed_bytes
+from gpudemand.cost.large_time import TIME_PRIORS, USUAL_YEAR, step_seconds, time_terms
+from gpudemand.cost.parallel import Parallel
+from gpudemand.units import GIB
+
+#: Memory that a candidate may need, over that of the device: its estimate is rough, and what ran did fit.
+_SLACK = 1.15
+#: Odds of what is recomputed, if nothing is said, without and with fused kernels. Set by hand: who recomputes tends to
+#: say so, and the shares of those that say it (.27, .24, .49; .25, .33, .42) err more on runs of which it is not known.
+_LEVEL_ODDS: tuple[dict[bool | str, float], ...] = (
+    {False: 0.5, "full": 0.5},
+    {False: 0.45, "selective": 0.4, "full": 0.15},
+)
+#: How AdamW may keep its states, if nothing is said, and the odds; and those of weights in half precision beside
+#: states in single precision, as DeepSpeed keeps them on one GPU too.
+_ADAMW, _BOTH = {"adamw": 1.0, "adamw_bf16": 0.5, "adamw_8bit": 0.25}, 0.25
+#: Shares among public projects that state it, as ``python -m benchmarks.cost.llm`` counts them: GPUs that share the
+#: experts, whether a pipeline is interleaved, and tokens of a sample.
+_SEEN: dict[str, dict[int, float]] = {
+    "expert": {1: 0.1, 2: 0.17, 4: 0.02, 8: 0.53, 16: 0.01, 32: 0.07, 64: 0.1},
+    "interleaved": {0: 0.15, 1: 0.85},
+    "length": {512: 0.07, 1024: 0.08, 2048: 0.22, 4096: 0.33, 8192: 0.2, 16384: 0.04},
+}
+#: The commonest of the lengths.
+USUAL_LENGTH = max(_SEEN["length"], key=lambda size: _SEEN["length"][size])
+#: Odds of an unknown micro-batch to the fastest that fits, a power of their paces: who may choose leaves no GPU idle.
+_PACE_ODDS = 4.0
+#: Layouts that stay of those that fit, fastest first, and the odds of each to the one before.
+_LAYOUTS, _ODDS = 4, 0.5
+_SPEEDS = {name: mean for name, (mean, _) in TIME_PRIORS.items()}
+
+
+def candidates(run: TrainingRun) -> list[tuple[float, TrainingRun]]:
+    """Probability and run of each way to fill in what is unknown.
+
+    What does not fit into the memory of the device is left out if anything does. Of unknown layouts and micro-batches
+    the fastest are the likeliest.
+    """
+    if run.length is None:
+        return [(share * odds, way) for share, one in _with_lengths(run) for odds, way in candidates(one)]
+    if run.is_known and not _has_open_states(run):
+        return [(1.0, run)]
+    layouts = [run] if run.parallel is not None and run.layout.sharding is not None else plausible_layouts(run)
+    weights = [_ODDS**place for place in range(len(layouts))]
+    found = [
+        (weight * odds, one)
+        for weight, layout in zip(weights, layouts, strict=True)
+        for odds, one in _weighted(_fitting([way for one in _with_degrees(layout) for way in _filled(one)]))
+    ]
+    total = sum(weight for weight, _ in found)
+    return [(weight / total, one) for weight, one in found]
+
+
+def _with_lengths(run: TrainingRun) -> list[tuple[float, TrainingRun]]:
+    """The run on samples of each usual length that its model takes, and the share of projects with such samples."""
+    most = run.model.positions or np.inf
+    lengths = {size: share for size, share in _SEEN["length"].items() if size <= most} or {run.model.positions: 1.0}
+    total = sum(lengths.values())
+    return [(share / total, run.with_length(size)) for size, share in lengths.items()]
+
+
+def _with_degrees(run: TrainingRun) -> list[TrainingRun]:
+    """The run with all usual degrees that are unknown: of expert parallelism, and of interleaving its pipeline."""
+    layout, model = run.layout, run.model
+    sharing = (layout.data or 1) * layout.context * layout.tensor
+    plain = run.job.kernels == "plain" or (layout.shards_parameters and not run.is_tuned)
+    experts = [
+        size
+        for size in _SEEN["expert"]
+        if size == 1 or (not plain and sharing % size == model.routed_experts % size == 0)
+    ]
+    # Parts of a few layers: the more of them, the shorter the bubble.
+    parts = [1, *(size for size in (model.depth // layout.pipeline,) if size > 1)]
+    chosen = itertools.product(
+        experts if layout.expert is None else [layout.expert],
+        parts if layout.virtual_pipeline is None else [layout.virtual_pipeline],
+    )
+    return [run.laid_out(replace(layout, expert=expert, virtual_pipeline=virtual)) for expert, virtual in chosen]
+
+
+def _degree_odds(run: TrainingRun) -> float:
+    """Share of public projects whose runs have degrees such as these."""
+    layout, odds = run.layout, 1.0
+    if run.model.routed_experts:
+        odds *= _SEEN["expert"].get(layout.expert_degree, 1.0)
+    if layout.pipeline > 1:
+        odds *= _SEEN["interleaved"][layout.virtual_degree > 1]
+    return odds
+
+
+def likeliest_way(run: TrainingRun) -> TrainingRun:
+    """The likeliest of the `candidates`."""
+    return max(candidates(run), key=lambda way: way[0])[1]
+
+
+#: Options that may be unknown -> their value in a way to fill them in.
+_ASSUMED: dict[str, Callable[[TrainingRun], Any]] = {
+    "seq_len": lambda way: way.seq_len,
+    "tensor parallel": lambda way: way.layout.tensor,
+    "pipeline": lambda way: way.layout.pipeline,
+    "expert parallel": lambda way: way.layout.expert_degree,
+    "interleaving": lambda way: way.layout.virtual_degree,
+    "sharding": lambda way: way.layout.sharding,
+    "micro-batch": lambda way: way.micro_batch,
+    "checkpointing": lambda way: way.checkpointing or "none",
+    "optimizer": lambda way: way.optimizer,
+}
+#: Those whose weights are shares of public projects.
+_COUNTED = ("seq_len", "expert parallel", "interleaving")
+#: Options that follow from others where a job leaves them out -> its value for them, and that of a way.
+_IMPLIED: dict[str, tuple[Callable[[TrainingJob], Any], Callable[[TrainingRun], Any]]] = {
+    "kernels": (lambda job: job.kernels, lambda way: "fused" if way.is_tuned else "plain"),
+    "FlashAttention": (
+        lambda job: None if job.attention == "flash" else job.attention,
+        lambda way: way.flash_version,
+    ),
+    "experts": (
+        lambda job: job.experts if job.model.routed_experts else "none",
+        lambda way: "loop" if way.loops_over_experts else "grouped",
+    ),
+    "loss": (lambda job: job.cross_entropy, lambda way: "fused" if fuses_loss(way) else "plain"),
+    "stack_year": (lambda job: job.stack_year, lambda way: round(USUAL_YEAR)),
+}
+
+
+def assumptions(run: TrainingRun) -> list[str]:
+    """What is assumed of a run that does not say it, with its share of public projects or its weight if not certain.
+
+    >>> from gpudemand.cost.job import TrainingJob
+    >>> layout = Parallel(pipeline=8, tensor=2, sharding="zero1")
+    >>> about = {"micro_batch": 1, "global_batch": 64, "checkpointing": False, "parallel": layout}
+    >>> for line in assumptions(TrainingJob.from_config("mixtral-8x7b", 4096, device="H100", n_gpus=64, **about).run):
+    ...     print(line)
+    expert parallel 8, seen in 65 % of such runs
+    interleaving 4, seen in 85 % of such runs
+    kernels fused, as usual with the rest
+    FlashAttention 3, as usual with the rest
+    experts grouped, as usual with the rest
+    loss fused, as usual with the rest
+    stack_year 2024, as usual with the rest
+    """
+    ways = candidates(run)
+    weights = pd.Series([weight for weight, _ in ways])
+    implied = {name: value for name, (stated, value) in _IMPLIED.items() if stated(run.job) is None}
+    found = []
+    for name, value in {**_ASSUMED, **implied}.items():
+        values = pd.Series([value(way) for _, way in ways], dtype=object)  # a list of None names the index
+        shares = weights.groupby(values, sort=False).sum()
+        if len(shares) > 1:
+            share = f"{100 * shares.max():.0f} %"
+            found.append(
+                f"{name} {shares.idxmax()}, "
+                + (f"seen in {share} of such runs" if name in _COUNTED else f"at a weight of {share}")
+            )
+        elif name in implied:
+            found.append(f"{name} {shares.index[0]}, as usual with the rest")
+    return found
+
+
+def _weighted(runs: list[TrainingRun]) -> list[tuple[float, TrainingRun]]:
+    """Probabilities of runs of one layout, which sum to 1."""
+    odds = np.array(
+        [
+            _degree_odds(run)
+            * _LEVEL_ODDS[run.is_tuned].get(run.checkpointing or False, 0.5)
+            * _ADAMW.get(run.optimizer or "", 1.0)
+            * (_BOTH if run.n_gpus == 1 and run.layout.sharding != "none" else 1.0)
+            for run in runs
+        ]
+    )
+    if len({run.micro_batch for run in runs}) > 1:
+        odds = odds * _pace_odds(runs)
+    return list(zip((odds / odds.sum()).tolist(), runs, strict=True))
+
+
+def _pace_odds(runs: list[TrainingRun]) -> FloatArray:
+    """Odds of micro-batches, each to the fastest of the same options."""
+    pace = pd.Series(_seconds_per_token(runs))
+    options = [str((run.checkpointing, run.optimizer, run.layout)) for run in runs]
+    return np.asarray((pace.groupby(options).transform("min") / pace) ** _PACE_ODDS)
+
+
+def _seconds_per_token(runs: list[TrainingRun]) -> FloatArray:
+    pace = step_seconds(pd.DataFrame(list(map(time_terms, runs))), _SPEEDS)
+    return np.asarray(pace / [one.tokens for one in runs])
+
+
+def _has_open_states(run: TrainingRun) -> bool:
+    """Whether AdamW may keep its states in several ways; stacks with tensor parallelism keep single precision."""
+    return run.optimizer is None and run.job.adapter is None and not run.is_tuned
+
+
+def _filled(run: TrainingRun, *, smallest: bool = False) -> Iterator[TrainingRun]:
+    """Runs with all unknown options but the layout filled in; of micro-batches the smallest only, if asked."""
+    levels = [run.checkpointing] if run.checkpointing is not None else list(_LEVEL_ODDS[run.is_tuned])
+    optimizers = list(_ADAMW) if _has_open_states(run) else [run.optimizer or "adamw"]
+    for optimizer, level, size in itertools.product(optimizers, levels, run.micro_batches()[: 1 if smallest else None]):
+        way = replace(run if run.micro_batch else run.with_batch(size), checkpointing=level, optimizer=optimizer)
+        yield way
+        if run.n_gpus == 1 and optimizer == "adamw" and _has_open_states(run):
+            yield replace(way, parallel=Parallel(1, sharding="zero1"))
+
+
+def _fitting(runs: list[TrainingRun]) -> list[TrainingRun]:
+    needed = needed_bytes(pd.DataFrame(list(map(memory_terms, runs))), MEMORY_MEANS)
+    fit = [
+        run for run, size in zip(runs, needed, strict=True) if size <= _SLACK * run.job.hardware.usable_memory_gib * GIB
+    ]
+    return fit or [runs[int(needed.argmin())]]
+
+
+def plausible_layouts(run: TrainingRun) -> list[TrainingRun]:
+    """The run with each of the fastest layouts that fit, fastest first."""
+    ways = [one for layout in layouts_of(run) for one in _filled(layout, smallest=True)]
+    if not ways:
+        shown = f"micro_batch={run.micro_batch} and global_batch={run.global_batch}"
+        raise InputError(f"no usual layout of n_gpus={run.n_gpus} suits {shown}; change one of them, or give parallel.")
+    fitting = _fitting(ways)
+    order = _seconds_per_token(fitting).argsort(kind="stable")
+    found = dict.fromkeys(fitting[place].layout for place in order)
+    return [run.laid_out(layout) for layout in list(found)[:_LAYOUTS]]
+
+
+def layouts_of(run: TrainingRun) -> list[TrainingRun]:
+    """The run with every layout in the usual degrees: tensor parallelism within a node, pipelines, and sharding.
+
+    Of a run whose degrees are known, with every sharding.
+    """
+    if run.parallel is not None:
+        kinds = ("zero1", "none") if run.layout.pipeline > 1 else ("zero1", "zero2", "zero3", "fsdp", "none")
+        return [replace(run, parallel=replace(run.layout, sharding=kind)) for kind in kinds]
+    node = int(run.job.hardware.node_gpus)
+    tensors = [size for size in (1, 2, 4, 8) if size <= min(node, run.n_gpus)]
+    pipelines = [size for size in (1, 2, 4, 8, 16) if size <= run.model.depth]
+    experts = [
+        1,
+        *(size for size in (8, 16, 32, 64) if run.model.routed_experts and run.model.routed_experts % size == 0),
+    ]
+    ways = [(t, p, e, "zero1") for t in tensors for p in pipelines for e in experts]
+    ways += [(t, 1, 1, "fsdp") for t in tensors] + [(1, 1, 1, "none")]
+    return [one for t, p, e, kind in ways if (one := _with_layout(run, Parallel(None, t, p, 1, 1, e, kind)))]
+
+
+def _with_layout(run: TrainingRun, layout: Parallel) -> TrainingRun | None:
+    """The run with a layout; None if it does not suit the model or the GPUs."""
+    if run.n_gpus % layout.model:
+        return None
+    try:
+        return run.laid_out(layout)
+    except InputError:
+        return None
