@@ -73,7 +73,7 @@ def methods(case: Case) -> dict[str, score.Method]:
         "factorization alone": TemporalFactorization(),
         "factorization by random clusters": ClusterwiseFactorization(segmenter=given["random clusters"], max_passes=0),
         "factorization by topology": ClusterwiseFactorization(segmenter=given["topology segments"], max_passes=0),
-        "the same, exchanged": ClusterwiseFactorization(segmenter=given["topology segments"]),
+        "the same, reassigned": ClusterwiseFactorization(segmenter=given["topology segments"]),
         "clusterwise factorization": ClusterwiseFactorization(4),
         "one regression for all": ClusterwiseForecaster(n_clusters=(), horizon=case.h),
         "clusterwise": ClusterwiseForecaster(horizon=case.h),
@@ -90,7 +90,7 @@ def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
 def scores(panel: Panel, case: Case, origins: Origins | None = None) -> pd.DataFrame:
     """Pooled errors of every method, its RMSE relative to the better global method, and seconds.
 
-    ``moved`` is the share of the users whom the exchange takes out of the segments of topology.
+    ``moved`` is the share of the users whom the reassignment takes out of the segments of topology.
     """
     places = (origins or Origins(count=case.n_origins)).of(panel, case.h, case.step, phase=None)
     backtest, seconds = score.rolling(methods(case), panel, places, case.h)
@@ -98,6 +98,6 @@ def scores(panel: Panel, case: Case, origins: Origins | None = None) -> pd.DataF
     usage = history.long_frame(history.times, {"y": history.values}).dropna(subset="y")
     table = evaluate(backtest, ["rmse", "mase", "wape", "bias"], history=usage, season_length=case.season)
     moved = ClusterwiseFactorization(segmenter=TopologicalSegmenter(random_state=0)).fit(usage, freq=panel.freq)
-    table.loc["the same, exchanged", "moved"] = moved.n_moved_ / len(moved.fitted_.exchanged.labels)
+    table.loc["the same, reassigned", "moved"] = moved.n_moved_ / len(moved.fitted_.clusters.labels)
     anchor = table.loc[["factorization alone", "one regression for all"], "rmse"].min()
     return table.assign(**{"rmse / better global": table["rmse"] / anchor, "seconds": pd.Series(seconds)})
