@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from benchmarks.forecast import load, score, users
@@ -21,7 +22,6 @@ from gpudemand.forecast import (
     TemporalFactorization,
     Zero,
 )
-from gpudemand.forecast.clusterwise_factorization import BaselineSegmenter
 from gpudemand.metrics import evaluate
 from gpudemand.segments import TopologicalSegmenter
 
@@ -56,11 +56,10 @@ CASES = {
 }
 
 
-def methods(case: Case) -> dict[str, score.Method]:
+def methods(case: Case, ids: pd.Index) -> dict[str, score.Method]:
     """Controls without clusters, clusterwise regression, and the same from given initial partitions."""
-    options = {"season_length": max(case.season, 7)}
     given = {
-        "random clusters": BaselineSegmenter("random", 4, **options),
+        "random clusters": pd.Series(np.random.default_rng(0).integers(0, 4, len(ids)), ids),
         "topology segments": TopologicalSegmenter(random_state=0),
     }
     models = {
@@ -93,7 +92,7 @@ def scores(panel: Panel, case: Case, origins: Origins | None = None) -> pd.DataF
     ``moved`` is the share of the users whom the reassignment takes out of the segments of topology.
     """
     places = (origins or Origins(count=case.n_origins)).of(panel, case.h, case.step, phase=None)
-    backtest, seconds = score.rolling(methods(case), panel, places, case.h)
+    backtest, seconds = score.rolling(methods(case, panel.ids), panel, places, case.h)
     history = panel.until(places[0])
     usage = history.long_frame(history.times, {"y": history.values}).dropna(subset="y")
     table = evaluate(backtest, ["rmse", "mase", "wape", "bias"], history=usage, season_length=case.season)

@@ -11,8 +11,8 @@ from scipy.stats import t as student_t
 from sklearn.base import clone
 
 from gpudemand._array import FloatArray, IntArray, solve_each
-from gpudemand._validation import InputError
-from gpudemand.forecast.clusterwise_factorization import ClusterwiseFactorization, InitialPartition, default_segmenters
+from gpudemand._validation import InputError, check_number
+from gpudemand.forecast.clusterwise_factorization import BaselineSegmenter, ClusterwiseFactorization, InitialPartition
 from gpudemand.forecast.combination import combination_weights
 from gpudemand.forecast.factorization import InductiveForecaster, TemporalFactorization
 from gpudemand.forecast.forecaster import last_known, positive_int
@@ -250,34 +250,26 @@ class Evidence(NamedTuple):
         return cls(past, actual, equations, equations.fit(np.ones((len(equations.size), 1)), penalty, prior)[0])
 
 
-class Choice(NamedTuple):
-    """Place of an initial partition, and the cost of leaving a segment of it."""
-
-    partition: int
-    switching_cost: float = np.inf
-
-
-#: One regression for all users.
-GLOBAL = Choice(0)
+#: Place, among the initial partitions, of one regression for all users.
+GLOBAL = 0
 
 
 class Selection(NamedTuple):
     """What is chosen from a history."""
 
     horizon: int  # bins of the training errors
-    losses: pd.DataFrame  # of every choice on held-out time, relative to the global regression
-    choice: Choice
+    losses: pd.DataFrame  # of every initial partition on held-out time, relative to the global regression
+    choice: int  # place of the initial partition
     weights: FloatArray  # (n_users, 3), of the component forecasts
 
 
-#: Ridge penalty of the cluster regressions, and the switching costs that are tried.
-_PENALTY = 10.0
-_SWITCHING_COSTS = (np.inf, 4.0)
+#: Ridge penalty of the cluster regressions, and the cost of leaving the cluster of a segment.
+_PENALTY, _SWITCHING_COST = 10.0, 4.0
 #: Earlier origins to which the regressions are fitted, and newest horizons on which the choices are validated.
 _ORIGINS, _VALIDATION_BLOCKS = 4, 6
 #: Prior weights of the component forecasts: the factorization, one regression for all users, and the clusters.
 _PRIOR_WEIGHTS = {"factorization": 0.1, "global": 0.45, "clusters": 0.45}
-_LOSSES = ["partition", "n_clusters", "switching_cost", "loss"]
+_LOSSES = ["partition", "n_clusters", "loss"]
 
 
 class ClusterwiseForecaster(InductiveForecaster):
@@ -297,8 +289,8 @@ class ClusterwiseForecaster(InductiveForecaster):
     ----------
     segmenter : clusterer, Series, mapping or None
         Initial partition: anything with ``fit`` and ``predict`` on a wide frame (a row a user), such as
-        `gpudemand.TopologicalSegmenter`, or labels by ``unique_id``. By default `BaselineSegmenter` with shape,
-        spectrum and recency-frequency features.
+        `gpudemand.TopologicalSegmenter`, or labels by ``unique_id``. By default k-means on
+        simple features.
     factorization : TemporalFactorization or ClusterwiseFactorization, optional
         An estimator with the parameters to use, by default one factorization for all users.
     n_clusters : tuple of int, default=(2, 4, 8)
@@ -315,8 +307,8 @@ class ClusterwiseForecaster(InductiveForecaster):
         Posterior probability of each cluster by ``unique_id``.
     n_clusters_ : int
     selection_ : DataFrame
-        Held-out loss of every choice relative to the global regression: ``partition``, ``n_clusters``,
-        ``switching_cost``, ``loss``.
+        Held-out loss of every initial partition relative to the global regression: ``partition``, ``n_clusters``,
+        ``loss``.
     weights_ : DataFrame
         Combination weights of ``factorization``, ``global`` and ``clusters`` by ``unique_id``.
     factorization_ : TemporalFactorization or ClusterwiseFactorization
@@ -376,7 +368,7 @@ class ClusterwiseForecaster(InductiveForecaster):
             kind = type(given[0]).__name__
             raise InputError(f"segmenter must be a clusterer, or labels by unique_id; {kind} names no users.")
         if self.segmenter is None:
-            given = default_segmenters(self.n_clusters, len(y), self.season_length_, self.random_state)
+            given = self._default_segmenters(len(y))
         self._segmenters = [pd.Series(0, panel.ids), *given]
         h, self.selection_, self.choice_, weights = self._once(self._select, y)
         self.weights_ = pd.DataFrame(weights, index=panel.ids, columns=list(_PRIOR_WEIGHTS))
@@ -386,6 +378,12 @@ class ClusterwiseForecaster(InductiveForecaster):
         self.probabilities_ = pd.DataFrame(posterior, index=panel.ids)
         self.labels_ = pd.Series(posterior.argmax(axis=1), index=panel.ids, name="cluster")
         self.n_clusters_ = posterior.shape[1]
+
+    def _default_segmenters(self, n_users: int) -> list[BaselineSegmenter]:
+        """k-means with every number of clusters of at least four users on average."""
+        numbers = [int(check_number("n_clusters", number, 2, integer=True)) for number in self.n_clusters]
+        options = {"season_length": self.season_length_, "random_state": self.random_state}
+        return [BaselineSegmenter(number, **options) for number in numbers if 4 * number <= n_users]
 
     def _once(self, compute: Callable[..., Any], y: FloatArray, *options: int) -> Any:
         """What is computed from a history, once: backtest, evidence and validation share their earlier origins."""
@@ -401,7 +399,7 @@ class ClusterwiseForecaster(InductiveForecaster):
         forecasts, evidence, paths = self._with_base_forecasts(point, new.values), self._evidence(y, h), [point]
         for choice in (GLOBAL, self.choice_):
             weights, posterior = self._fit_clusters(y, evidence, choice)
-            partition = self._once(self._partition, y, choice.partition)
+            partition = self._once(self._partition, y, choice)
             paths.append(mixture_forecast(forecasts, weights, partition.means_of_new(new.wide(), posterior)))
         return np.stack(paths, axis=-1) @ self.weights_.to_numpy().mean(axis=0)
 
@@ -413,7 +411,7 @@ class ClusterwiseForecaster(InductiveForecaster):
         paths = self._component_forecasts(y, h, [GLOBAL, selection.choice])
         return np.asarray(np.einsum("pnh,np->nh", paths, selection.weights))
 
-    def _component_forecasts(self, y: FloatArray, h: int, choices: Sequence[Choice]) -> FloatArray:
+    def _component_forecasts(self, y: FloatArray, h: int, choices: Sequence[int]) -> FloatArray:
         """Forecasts by the factorization and by every choice, shape (1 + n_choices, n_series, h)."""
         forecasts, evidence = self._with_base_forecasts(self._factorized(y, h), y), self._evidence(y, h)
         fits = {choice: self._fit_clusters(y, evidence, choice) for choice in dict.fromkeys(choices)}
@@ -426,11 +424,11 @@ class ClusterwiseForecaster(InductiveForecaster):
         past = np.stack([self._with_base_forecasts(self._factorized(early, h), early) for early in known], axis=1)
         return Evidence.of(y, past, origins, self.season_length_, _PENALTY)
 
-    def _fit_clusters(self, y: FloatArray, evidence: Evidence, choice: Choice) -> tuple[FloatArray, FloatArray]:
+    def _fit_clusters(self, y: FloatArray, evidence: Evidence, choice: int) -> tuple[FloatArray, FloatArray]:
         """Coefficients of each cluster from earlier origins of a history, and its probability for each user."""
         past, actual, equations, shared = evidence
-        segments = self._once(self._segments, y, actual.shape[2], choice.partition)
-        newest, cost = self._once(self._partition, y, choice.partition).labels, choice.switching_cost
+        segments = self._once(self._segments, y, actual.shape[2], choice)
+        newest, cost = self._once(self._partition, y, choice).labels, _SWITCHING_COST
         n = int(max(segments.max(), newest.max())) + 1
         weights = exchange(equations, segments, n, switching_cost=cost, penalty=_PENALTY, towards=shared).weights
         posterior = membership_posterior(membership_costs(equations, weights, segments, cost), newest)
@@ -477,7 +475,7 @@ class ClusterwiseForecaster(InductiveForecaster):
         ends = [end for end in newest if self._origins(end - h, h).size]
         if not ends:
             return Selection(h, pd.DataFrame(columns=_LOSSES), GLOBAL, np.tile(prior, (len(y), 1)))
-        choices = [GLOBAL, *(Choice(n, c) for n in range(1, len(self._segmenters)) for c in _SWITCHING_COSTS)]
+        choices = range(len(self._segmenters))
         errors = np.stack([self._held_out_errors(y[:, :end], h, choices) for end in ends])
         squares = mean_square(errors[:, 1:].reshape(-1, h)).reshape(len(ends), len(choices), -1)
         scales = [naive_scale(y[:, : end - h], self.season_length_) for end in ends]
@@ -486,17 +484,16 @@ class ClusterwiseForecaster(InductiveForecaster):
         components = errors[:, [0, 1, 1 + best]].transpose(2, 0, 3, 1).reshape(len(y), -1, len(prior))
         # The prior has the weight of one block.
         weights = combination_weights(components, prior, 1 / len(ends))
-        return Selection(h, self._loss_table(y, choices, losses.mean(axis=0)), choices[best], weights)
+        return Selection(h, self._loss_table(y, losses.mean(axis=0)), best, weights)
 
-    def _held_out_errors(self, y: FloatArray, h: int, choices: Sequence[Choice]) -> FloatArray:
+    def _held_out_errors(self, y: FloatArray, h: int, choices: Sequence[int]) -> FloatArray:
         """Errors of the factorization and of every choice on the newest bins, shape (1 + n_choices, n_series, h)."""
         early = y[:, :-h]
         paths = np.maximum(self._component_forecasts(early, h, choices), self._floors(early))
         return np.asarray(y[:, -h:] - paths)
 
-    def _loss_table(self, y: FloatArray, choices: Sequence[Choice], losses: FloatArray) -> pd.DataFrame:
+    def _loss_table(self, y: FloatArray, losses: FloatArray) -> pd.DataFrame:
         names = ["global", *map(str, self._segmenters[1:])]
         counts = [int(self._once(self._partition, y, n).labels.max()) + 1 for n in range(len(names))]
         share = np.divide(losses, losses[0], out=np.ones_like(losses), where=losses[0] > 0)
-        rows = [(names[n], counts[n], cost, loss) for (n, cost), loss in zip(choices, share, strict=True)]
-        return pd.DataFrame(rows, columns=_LOSSES)
+        return pd.DataFrame(dict(zip(_LOSSES, (names, counts, share), strict=True)))

@@ -1,7 +1,4 @@
-"""`ClusterwiseFactorization`: initial partitions of series, and a factorization a cluster, with series reassigned.
-
-The recency and spectrum features repeat those of `gpudemand.segments`, which this package may not import.
-"""
+"""`ClusterwiseFactorization`: initial partitions of series, and a factorization a cluster, with series reassigned."""
 
 from __future__ import annotations
 
@@ -14,17 +11,13 @@ import pandas as pd
 from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.cluster import KMeans
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
 from sklearn.utils.extmath import randomized_svd
 
 from gpudemand._array import FloatArray, IntArray, one_thread
-from gpudemand._validation import InputError, check_choice, check_number, shorten
+from gpudemand._validation import InputError, check_number, shorten
 from gpudemand.forecast.factorization import Fitted, InductiveForecaster, TemporalFactorization
 from gpudemand.forecast.forecaster import positive_int
 from gpudemand.forecast.panel import Panel, row_means, row_scales
-
-KINDS = ("shape", "spectrum", "rfm", "random")
-_FREQUENCIES = 80
 
 
 @dataclass(frozen=True)
@@ -77,25 +70,19 @@ def _given_labels(labels: pd.Series, ids: pd.Index) -> pd.Series:
 
 
 class BaselineSegmenter(ClusterMixin, BaseEstimator):
-    """k-means on simple features of each user's series.
+    """k-means on simple, scale-free features of each user's series.
 
-    Kind ``"shape"``: recency, frequency, autocorrelation at one bin and one season, variation, and how the newest
-    season compares with the rest, all scale-free. ``"spectrum"``: log-amplitudes of the first 80 frequencies.
-    ``"rfm"``: recency, frequency and mean. ``"random"``: random numbers, as a control.
+    Recency, frequency, autocorrelation at one bin and one season, variation, and how the newest season compares with
+    the rest.
     """
 
-    def __init__(
-        self, kind: str = "shape", n_clusters: int = 4, *, season_length: int = 7, random_state: int = 0
-    ) -> None:
-        self.kind = kind
+    def __init__(self, n_clusters: int = 4, *, season_length: int = 7, random_state: int = 0) -> None:
         self.n_clusters = n_clusters
         self.season_length = season_length
         self.random_state = random_state
 
     def fit(self, X: pd.DataFrame, y: object = None) -> Self:
         """Cluster the users of a wide frame, shape (n_users, n_timestamps)."""
-        # Half of the history, so that earlier times can be predicted from equally long windows.
-        self._n_times = max(X.shape[1] // 2, 2)
         self._scaler = StandardScaler()
         scaled = self._scaler.fit_transform(self._features(X))
         n = min(self.n_clusters, len(np.unique(scaled.round(9), axis=0)))
@@ -108,48 +95,19 @@ class BaselineSegmenter(ClusterMixin, BaseEstimator):
         return np.asarray(self._model.predict(self._scaler.transform(self._features(X))), dtype=np.int64)
 
     def _features(self, X: pd.DataFrame) -> FloatArray:
-        kind = check_choice("kind", self.kind, KINDS)
         y = np.nan_to_num(X.to_numpy(dtype=float))
-        if kind == "random":
-            return check_random_state(self.random_state).random_sample((len(y), 1))
-        if kind == "spectrum":
-            return _spectrum(y, self._n_times)
-        return _rfm(y) if kind == "rfm" else _shape(y, min(self.season_length, max(y.shape[1] - 1, 1)))
-
-
-def default_segmenters(numbers: Sequence[int], n_users: int, season_length: int, random_state: int) -> list[Any]:
-    """Segmenters of every kind but random, with every number of clusters of at least four users on average."""
-    whole = [int(check_number("n_clusters", number, 2, integer=True)) for number in numbers]
-    options = {"season_length": season_length, "random_state": random_state}
-    some = [number for number in whole if 4 * number <= n_users]
-    return [BaselineSegmenter(kind, number, **options) for kind in KINDS if kind != "random" for number in some]
-
-
-def _rfm(y: FloatArray) -> FloatArray:
-    level = y.mean(axis=1)
-    least = level[level > 0].min(initial=1.0)
-    return np.column_stack([_recency_frequency(y), np.log(np.maximum(level, least))])
-
-
-def _recency_frequency(y: FloatArray) -> FloatArray:
-    """Log of bins since the last use, and of the share of bins with use."""
-    used, n = y != 0, y.shape[1]
-    recency = np.where(used.any(axis=1), used[:, ::-1].argmax(axis=1), n)
-    return np.column_stack([np.log1p(recency), np.log(used.mean(axis=1) + 1 / n)])
-
-
-def _shape(y: FloatArray, season: int) -> FloatArray:
-    size = np.abs(y).mean(axis=1)
-    unit = np.where(size > 0, size, 1.0)
-    centred = y - y.mean(axis=1, keepdims=True)
-    newest = np.abs(y[:, -season:]).mean(axis=1) / unit
-    columns = [
-        _autocorrelation(centred, 1),
-        _autocorrelation(centred, season),
-        np.log(y.std(axis=1) / unit + 0.01),
-        np.clip(newest, 0, 3),
-    ]
-    return np.column_stack([_recency_frequency(y), *columns])
+        season, n = min(self.season_length, max(y.shape[1] - 1, 1)), y.shape[1]
+        size, used = np.abs(y).mean(axis=1), y != 0
+        unit, centred = np.where(size > 0, size, 1.0), y - y.mean(axis=1, keepdims=True)
+        columns = [
+            np.log1p(np.where(used.any(axis=1), used[:, ::-1].argmax(axis=1), n)),
+            np.log(used.mean(axis=1) + 1 / n),
+            _autocorrelation(centred, 1),
+            _autocorrelation(centred, season),
+            np.log(y.std(axis=1) / unit + 0.01),
+            np.clip(np.abs(y[:, -season:]).mean(axis=1) / unit, 0, 3),
+        ]
+        return np.column_stack(columns)
 
 
 def _autocorrelation(centred: FloatArray, lag: int) -> FloatArray:
@@ -157,16 +115,6 @@ def _autocorrelation(centred: FloatArray, lag: int) -> FloatArray:
     power = np.square(centred).mean(axis=1)
     product = (centred[:, lag:] * centred[:, :-lag]).mean(axis=1)
     return np.divide(product, power, out=np.zeros_like(power), where=power > 1e-12)
-
-
-def _spectrum(y: FloatArray, n_times: int) -> FloatArray:
-    """Log-amplitudes of the newest `n_times`, padded where there are fewer."""
-    newest = y[:, -n_times:]
-    centred = newest - newest.mean(axis=1, keepdims=True)
-    size = centred.std(axis=1, keepdims=True)
-    unit = centred / np.where(size > 1e-12, size, 1.0)
-    amplitude = np.abs(np.fft.rfft(unit, n=n_times, axis=1)[:, 1 : _FREQUENCIES + 1])
-    return np.asarray(np.log1p(amplitude * np.sqrt(n_times / newest.shape[1])))
 
 
 #: Gain that a pass must bring, relative to the sum of squares.
@@ -243,7 +191,7 @@ def _loadings(y: FloatArray, latent: FloatArray, penalty: float) -> tuple[FloatA
     return loadings, (right * loadings).sum(axis=2)
 
 
-#: Penalty of the factorizations of clusters, and starts at random.
+#: Penalty of the factorizations of clusters, and starts.
 _PENALTY, _RANDOM_STARTS = 1.0, 20
 
 
@@ -278,8 +226,8 @@ class ClusterwiseFactorization(InductiveForecaster):
         One where there are fewer than four users for each.
     segmenter : clusterer, Series or None
         The only start, and the number of clusters: anything with ``fit`` and ``labels_`` on a wide frame (a row a
-        user), such as `gpudemand.TopologicalSegmenter`, or labels by ``unique_id``. By default k-means on shape,
-        spectrum and recency-frequency features, and twenty starts at random.
+        user), such as `gpudemand.TopologicalSegmenter`, or labels by ``unique_id``. By default twenty starts at
+        random.
     max_passes : int, default=50
         Most passes over the users; 0 keeps the start.
     rank : int, default=1
@@ -353,9 +301,7 @@ class ClusterwiseFactorization(InductiveForecaster):
         passes = int(check_number("max_passes", self.max_passes, 0, integer=True))
         rank = min(positive_int("rank", self.rank), *y.shape)
         starts, seed = self._starts(y[order], self.panel_.ids[order]), self.random_state
-        found = reassign_users(
-            _standardized(y[order]), starts, rank, _PENALTY, max_passes=passes, random_state=seed
-        )
+        found = reassign_users(_standardized(y[order]), starts, rank, _PENALTY, max_passes=passes, random_state=seed)
         occupied, labels = np.unique(found.labels[np.argsort(order)], return_inverse=True)
         found = found._replace(latent=found.latent[occupied])
         models = tuple(self._member(y[labels == k], k, labels) for k in range(len(occupied)))
@@ -374,17 +320,14 @@ class ClusterwiseFactorization(InductiveForecaster):
         return self.fold_in(new.values).forecast(h)
 
     def _starts(self, y: FloatArray, ids: pd.Index) -> list[IntArray]:
-        """Initial labels by the segmenter or by simple features, and at random."""
-        wide = replace(self.panel_.with_history(y), ids=ids).wide()
+        """Initial labels by the segmenter, or at random."""
         if self.segmenter is not None:
-            return [InitialPartition.of(self.segmenter, wide).labels]
+            return [InitialPartition.of(self.segmenter, replace(self.panel_.with_history(y), ids=ids).wide()).labels]
         number = positive_int("n_clusters", self.n_clusters)
         if number == 1 or len(y) < 4 * number:
             return [np.zeros(len(y), dtype=np.int64)]
-        kinds = default_segmenters([number], len(y), self.season_length_, self.random_state)
         rng = np.random.default_rng(self.random_state)
-        at_random = [rng.integers(0, number, len(y)) for _ in range(_RANDOM_STARTS)]
-        return [*(InitialPartition.of(segmenter, wide).labels for segmenter in kinds), *at_random]
+        return [rng.integers(0, number, len(y)) for _ in range(_RANDOM_STARTS)]
 
     def _member(self, y: FloatArray, label: int, labels: IntArray) -> TemporalFactorization:
         model = clone(self.factorization or TemporalFactorization(random_state=self.random_state))

@@ -152,7 +152,7 @@ def test_factorizations_follow_local_time_over_a_change_of_the_clock(change):
     users = [pd.DataFrame({"unique_id": name, "ds": ds, "y": rng.uniform(1, 3) * office}) for name in "abcdefgh"]
     usage = pd.concat(users, ignore_index=True)
     known, new = usage["ds"] < ds[-1] - pd.Timedelta("4D"), usage["unique_id"].isin(["g", "h"])
-    clusterwise = ClusterwiseForecaster(BaselineSegmenter("shape", 2), factorization=SMALL)
+    clusterwise = ClusterwiseForecaster(BaselineSegmenter(2), factorization=SMALL)
     for model in (SMALL, clusterwise, ClusterwiseFactorization(2, factorization=SMALL)):
         fitted = clone(model).fit(usage[known & ~new])
         for rows, forecast in ((~new, fitted.predict(96)), (new, fitted.predict_new(usage[known & new], 96))):

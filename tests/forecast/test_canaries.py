@@ -41,8 +41,8 @@ from .canaries import long, users
 SMALL = TemporalFactorization(n_factors=2, n_sweeps=5)
 MODELS = [
     ClusterwiseFactorization(1, factorization=SMALL),
-    ClusterwiseFactorization(segmenter=BaselineSegmenter("shape", 2), factorization=SMALL),
-    ClusterwiseForecaster(BaselineSegmenter("shape", 2), factorization=SMALL),
+    ClusterwiseFactorization(segmenter=BaselineSegmenter(2), factorization=SMALL),
+    ClusterwiseForecaster(BaselineSegmenter(2), factorization=SMALL),
     CombinedForecaster(max_origins=8),
     DoubleSeasonalSmoothing(),
     ETS(max_seasons=3),

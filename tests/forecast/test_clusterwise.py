@@ -20,7 +20,7 @@ from gpudemand.forecast.clusterwise import (
     membership_posterior,
     select_method,
 )
-from gpudemand.forecast.clusterwise_factorization import KINDS, BaselineSegmenter
+from gpudemand.forecast.clusterwise_factorization import BaselineSegmenter
 from gpudemand.metrics import evaluate, rmse
 
 from .canaries import frame, matrix
@@ -86,7 +86,8 @@ def test_homogeneous_users_form_one_cluster():
 
 
 def test_random_clusters_are_not_selected(kinds):
-    model = ClusterwiseForecaster(BaselineSegmenter("random", 3), factorization=SMALL).fit(frame(kinds[:30], "D"))
+    labels = pd.Series(np.random.default_rng(0).integers(0, 3, 30), index=wide(kinds[:30]).index)
+    model = ClusterwiseForecaster(labels, factorization=SMALL).fit(frame(kinds[:30], "D"))
     assert model.n_clusters_ == 1
 
 
@@ -94,11 +95,11 @@ def test_random_clusters_are_not_selected(kinds):
 def test_a_zero_forecast_does_not_improve_with_more_clusters(kinds, k, monkeypatch):
     """Neither in the selection of the forecaster nor in pooled scores, unlike in the mean error of the clusters."""
     monkeypatch.setattr(clusterwise, "mixture_forecast", lambda forecasts, *_: np.zeros(forecasts.shape[:-1]))
-    model = ClusterwiseForecaster(BaselineSegmenter("shape", k), factorization=SMALL).fit(frame(kinds[:, :-7], "D"))
+    model = ClusterwiseForecaster(BaselineSegmenter(k), factorization=SMALL).fit(frame(kinds[:, :-7], "D"))
     assert model.selection_["n_clusters"].max() == k
     np.testing.assert_allclose(model.selection_["loss"], 1)
     assert model.n_clusters_ == 1
-    labels = BaselineSegmenter("shape", k).fit(wide(kinds[:, :-7])).labels_
+    labels = BaselineSegmenter(k).fit(wide(kinds[:, :-7])).labels_
     backtest = frame(kinds[:, -7:], "D").assign(cutoff=0, zero=0.0, cluster=np.repeat(labels, 7))
     pooled, by_cluster = (evaluate(backtest, ["wape", "rmse"], by=by) for by in (None, "cluster"))
     assert pooled.loc["zero", "wape"] == 1
@@ -122,7 +123,7 @@ def test_any_clusterer_can_be_used(kinds):
 
 def test_scaling_a_series_scales_its_forecast(kinds):
     factor = np.where(np.arange(60) == 4, 1e3, 1.0)[:, None]
-    model = ClusterwiseForecaster(BaselineSegmenter("shape", 2), factorization=SMALL)
+    model = ClusterwiseForecaster(BaselineSegmenter(2), factorization=SMALL)
     plain, scaled = (path(model.fit(frame(y[:, :-14], "D"))) for y in (kinds, kinds * factor))
     np.testing.assert_allclose(scaled, plain * factor, rtol=1e-4)
 
@@ -145,7 +146,7 @@ def test_short_and_constant_histories():
 
 
 def test_many_origins_equal_single_ones(kinds):
-    model = ClusterwiseForecaster(BaselineSegmenter("shape", 2), factorization=SMALL).fit(frame(kinds, "D"))
+    model = ClusterwiseForecaster(BaselineSegmenter(2), factorization=SMALL).fit(frame(kinds, "D"))
     many = model.forecast_from(model.panel_, np.array([120, 126, 133]), 7)
     one = model.forecast_from(model.panel_, np.array([120]), 7)
     np.testing.assert_array_equal(many[:, :1], one)
@@ -222,13 +223,11 @@ class TestSelection:
         assert select_method(np.zeros((3, 2)), np.zeros((3, 2))) == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_labels_are_predicted_for_new_users(kinds, kind):
-    segmenter = BaselineSegmenter(kind, 2).fit(wide(kinds))
+def test_labels_are_predicted_for_new_users(kinds):
+    segmenter = BaselineSegmenter(2).fit(wide(kinds))
     assert set(segmenter.labels_) == {0, 1}
     assert len(segmenter.predict(wide(kinds)[wide(kinds).columns[:80]])) == 60
-    if kind != "random":
-        np.testing.assert_array_equal(segmenter.predict(wide(kinds)), segmenter.labels_)
+    np.testing.assert_array_equal(segmenter.predict(wide(kinds)), segmenter.labels_)
 
 
 def test_the_level_factor_is_one_for_small_differences():
@@ -246,7 +245,7 @@ def test_the_number_of_segments_is_chosen_when_the_history_has_doubled(kinds):
 
     class Choosing(BaselineSegmenter):
         def __init__(self, n_segments="auto"):
-            super().__init__("shape", 2)
+            super().__init__(2)
             self.n_segments = n_segments
 
         def fit(self, X, y=None):

@@ -12,7 +12,6 @@ from gpudemand.forecast import (
     ClusterwiseFactorization,
     ClusterwiseForecaster,
     TemporalFactorization,
-    clusterwise_factorization,
 )
 from gpudemand.forecast.clusterwise_factorization import _loadings, reassign_users
 from gpudemand.metrics import rmse
