@@ -215,10 +215,11 @@ class ClusterwiseFactorization(InductiveForecaster):
     """Clusterwise regression with matrix factorization: users in clusters, each with latent series of its own.
 
     Users are reassigned to clusters, to lower the squared error of low-rank factorizations of their *training* series
-    (`reassign_users`); the best of several starts is kept, and a `TemporalFactorization` is fitted to each cluster. The in-sample error falls with the number of clusters, the error of forecasts need not: on five public
-    sets the pooled RMSE is at most one percent below that of one factorization for all (CDNOW, GenTD26), and up to
-    eleven percent above it (``make bench-forecast ARGS="--track clusterwise"``). `ClusterwiseForecaster` uses one for
-    all by default, and takes an instance of this class as its ``factorization``.
+    (`reassign_users`); the best of several starts is kept, and a `TemporalFactorization` is fitted to each cluster. The
+    in-sample error falls with the number of clusters, the error of forecasts need not: on five public sets the pooled
+    RMSE is at most one percent below that of one factorization for all (CDNOW, GenTD26), and up to eleven percent above
+    it (``make bench-forecast ARGS="--track clusterwise"``). `ClusterwiseForecaster` uses one for all by default, and
+    takes an instance of this class as its ``factorization``.
 
     Parameters
     ----------

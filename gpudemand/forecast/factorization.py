@@ -23,12 +23,10 @@ from gpudemand.forecast.regression import (
     fit_weights,
     innovations,
     innovations_adjoint,
-    solve_with_penalty,
     stabilise,
 )
 
-#: Cost of a banded solve (n_times * longest_lag ** 2) above which conjugate gradients are used.
-_BANDED_WORK = 5e7
+#: Most steps of conjugate gradients, which begin where the last ones ended.
 _CG_STEPS = 30
 
 
@@ -93,7 +91,7 @@ def fit(
 
         |known * (Y - b - F X)|^2 + loadings |F|^2 + latent (|X's innovations|^2 + ridge |X|^2) + weights |W|^2
 
-    by exact updates of one block of parameters after the other, none of which can raise the objective.
+    by updates of one block of parameters after the other, none of which can raise the objective.
 
     `y`, of about unit variance, may hold NaN; `lags` ascend, the longest shorter than the history; the latent series of
     a warm `start` may be shorter too.
@@ -174,31 +172,20 @@ def _coordinate_descent(gram: FloatArray, right: FloatArray, ridge: FloatArray, 
 
 def update_latent(data: Data, factors: Factors, penalties: Penalties) -> Factors:
     """Lower the objective over the latent series given loadings, intercepts and weights."""
-    n_times, longest, transposed = data.values.shape[1], max(factors.lags), factors.loadings.T
+    n_times, transposed = data.values.shape[1], factors.loadings.T
     if data.known is None:
         centred = transposed @ data.values - (transposed @ factors.intercepts)[:, None]
         gram = np.broadcast_to(_gram(transposed, None), (n_times, *(len(transposed),) * 2))
     else:
         centred = transposed @ (data.values - factors.intercepts[:, None] * data.known)
         gram = _gram(transposed, data.known.T)
-    solve = _solve_banded if n_times * longest**2 <= _BANDED_WORK else _solve_by_gradients
-    return replace(factors, latent=solve(gram, centred, factors, penalties))
+    return replace(factors, latent=_solve_by_gradients(gram, centred, factors, penalties))
 
 
 def _ridge(factors: Factors, penalties: Penalties) -> FloatArray:
     """Penalty on the squared latent values; that of the weights is in units of the variance of a latent series."""
     weighted = penalties.weights * np.square(factors.weights).sum(axis=1) / factors.latent.shape[1]
     return penalties.latent * (penalties.ridge + weighted)
-
-
-def _solve_banded(gram: FloatArray, right: FloatArray, factors: Factors, penalties: Penalties) -> FloatArray:
-    """Exact solution for one latent series after the other."""
-    latent, ridge = factors.latent.copy(), _ridge(factors, penalties)
-    for factor, weights in enumerate(factors.weights):
-        others = np.einsum("tf,ft->t", gram[:, factor], latent) - gram[:, factor, factor] * latent[factor]
-        diagonal = gram[:, factor, factor] + ridge[factor]
-        latent[factor] = solve_with_penalty(diagonal, right[factor] - others, weights, factors.lags, penalties.latent)
-    return latent
 
 
 def _solve_by_gradients(gram: FloatArray, right: FloatArray, factors: Factors, penalties: Penalties) -> FloatArray:
@@ -445,7 +432,7 @@ class TemporalFactorization(InductiveForecaster):
     """Temporal regularized matrix factorization (TRMF): every series is a combination of a few latent autoregressions.
 
     Each series is an intercept plus its loadings times latent series that all series share; each latent series follows
-    an autoregression on a set of lags. Fitted by exact alternating updates, every one of which lowers the objective.
+    an autoregression on a set of lags. Fitted by alternating updates, every one of which lowers the objective.
     The residuals of a series follow an autoregression on the same lags, shrunk towards one that all series share.
     Series are scaled by their standard deviation in training; missing values are left out; a zero is a value.
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.linalg import solveh_banded
 from scipy.signal import lfilter
 
 from gpudemand._array import BoolArray, FloatArray, IntArray, one_thread, solve_each
@@ -154,22 +153,6 @@ def innovations_adjoint(errors: FloatArray, weights: FloatArray, lags: tuple[int
     for place, lag in enumerate(lags):
         out[:, longest - lag : longest - lag + n] -= weights[:, place, None] * errors
     return out
-
-
-def solve_with_penalty(
-    diagonal: FloatArray, right: FloatArray, weights: FloatArray, lags: tuple[int, ...], penalty: float
-) -> FloatArray:
-    """Solve ``(diag(diagonal) + penalty * A'A) x = right`` by banded Cholesky, A the innovations of one row."""
-    longest, n = max(lags), right.size
-    band = np.zeros((longest + 1, n))
-    terms = [(0, 1.0), *zip(lags, -weights, strict=True)]
-    for far, a in terms:
-        for near, b in terms:
-            if far >= near:
-                band[far - near, longest - far : n - far] += a * b
-    band *= penalty
-    band[0] += diagonal
-    return solveh_banded(band, right, lower=True, overwrite_ab=True, check_finite=False)
 
 
 #: Seasons, and weeks, in a profile.
