@@ -70,6 +70,7 @@ def methods(case: Case, ids: pd.Index) -> dict[str, score.Method]:
         "mean of the last seasons": HistoricMean(case.mean),
         "combined": CombinedForecaster(),
         "factorization alone": TemporalFactorization(),
+        "factorization, no residuals": TemporalFactorization(residual_penalty=None),
         "factorization by random clusters": ClusterwiseFactorization(segmenter=given["random clusters"], max_passes=0),
         "factorization by topology": ClusterwiseFactorization(segmenter=given["topology segments"], max_passes=0),
         "the same, reassigned": ClusterwiseFactorization(segmenter=given["topology segments"]),

@@ -55,55 +55,45 @@ class Clusters(NamedTuple):
     """Regressions and members of the clusters."""
 
     weights: FloatArray  # (n_clusters, n_columns)
-    reassigned: IntArray  # (n_users,), -1 for users in the cluster of their segment
+    labels: IntArray  # (n_users,)
     objective: tuple[float, ...]  # after each iteration, never rising
 
 
 def exchange(
-    equations: NormalEquations,
-    segments: IntArray,
-    n_clusters: int,
-    *,
-    switching_cost: float,
-    penalty: float,
-    towards: FloatArray,
+    equations: NormalEquations, segments: IntArray, *, switching_cost: float, penalty: float, towards: FloatArray
 ) -> Clusters:
     """Alternate between fitting the regressions and reassigning all users at once, until no user moves.
 
-    A user is in the cluster of the segment, which may differ between origins, or is reassigned to one cluster. The
-    objective, which neither step can raise, is half the squared errors, plus `switching_cost` for every reassigned
-    user, plus the penalty on the squared distance of weights from `towards`. The algorithm of Späth (1979), which this
-    one follows, moves one unit at a time.
+    The objective, which neither step can raise, is half the squared errors, plus `switching_cost` for every user who is
+    not in the cluster of the segment, plus the penalty on the squared distance of weights from `towards`. The algorithm
+    of Späth (1979), which this one follows, moves one unit at a time.
 
-    `equations`: of every user at every origin. `segments`: shape (n_users, n_origins).
+    `equations`: of every user. `segments`: shape (n_users,), consecutive from 0.
     """
-    reassigned, values = np.full(len(segments), -1), []
+    labels, values = segments, list[float]()
     for _ in range(_MAX_ITERATIONS):
-        labels = np.where(reassigned[:, None] >= 0, reassigned[:, None], segments)
-        weights = equations.fit(np.eye(n_clusters)[labels.ravel()], penalty, towards)
+        weights = equations.fit(np.eye(int(segments.max()) + 1)[labels], penalty, towards)
         cost = membership_costs(equations, weights, segments, switching_cost)
         values.append(float(cost.min(axis=1).sum() + penalty * np.square(weights - towards).sum() / 2))
-        moved = cost.argmin(axis=1) - 1
-        if (moved == reassigned).all():
+        moved = cost.argmin(axis=1)
+        if (moved == labels).all():
             break
-        reassigned = moved
-    return Clusters(weights, reassigned, tuple(values))
+        labels = moved
+    return Clusters(weights, labels, tuple(values))
 
 
 def membership_costs(
     equations: NormalEquations, weights: FloatArray, segments: IntArray, switching_cost: float
 ) -> FloatArray:
-    """Cost of staying with the segment and of each cluster, shape (n_users, 1 + n_clusters)."""
-    loss = equations.losses(weights).reshape(*segments.shape, -1) / 2
-    stay = np.take_along_axis(loss, segments[..., None], axis=2).sum(axis=1)
-    return np.concatenate([stay, loss.sum(axis=1) + switching_cost], axis=1)
+    """Cost of each cluster for each user, shape (n_users, n_clusters)."""
+    cost = equations.losses(weights) / 2
+    return cost + np.where(np.arange(cost.shape[1]) == segments[:, None], 0.0, switching_cost)
 
 
-def membership_posterior(cost: FloatArray, segment: IntArray) -> FloatArray:
-    """Posterior probability of each cluster for each user, given the costs and the current segment."""
+def membership_posterior(cost: FloatArray) -> FloatArray:
+    """Posterior probability of each cluster for each user, given the costs."""
     posterior = np.exp(cost.min(axis=1, keepdims=True) - cost)
-    posterior /= posterior.sum(axis=1, keepdims=True)
-    return posterior[:, 1:] + posterior[:, :1] * np.eye(cost.shape[1] - 1)[segment]
+    return np.asarray(posterior / posterior.sum(axis=1, keepdims=True))
 
 
 #: Bounds of the level factor, and the absolute log factor below which it is 1.
@@ -230,7 +220,7 @@ class Evidence(NamedTuple):
 
     past: FloatArray  # (n_users, n_origins, h, n_forecasts)
     actual: FloatArray  # (n_users, n_origins, h)
-    equations: NormalEquations  # of every user at every origin
+    equations: NormalEquations  # of every user, over all origins
     shared: FloatArray  # (n_columns,), coefficients of one regression for all users
 
     @classmethod
@@ -243,7 +233,7 @@ class Evidence(NamedTuple):
         misfit = mean_square((actual - past[..., 0]).reshape(len(y), -1))[:, None]
         scales = np.sqrt(np.square(scales) + misfit) * np.sqrt(past.shape[2] / min(_EFFECTIVE_ERRORS, past.shape[2]))
         x, target = by_horizon(past) / scales[..., None, None], actual / scales[..., None]
-        equations = NormalEquations.of(x.reshape(-1, *x.shape[2:]), target.reshape(-1, actual.shape[2]))
+        equations = NormalEquations.of(x.reshape(len(y), -1, x.shape[3]), target.reshape(len(y), -1))
         # The prior is the factorization, at all steps.
         prior = np.zeros(equations.right.shape[1])
         prior[[0, prior.size // 2]] = 1.0
@@ -427,18 +417,10 @@ class ClusterwiseForecaster(InductiveForecaster):
     def _fit_clusters(self, y: FloatArray, evidence: Evidence, choice: int) -> tuple[FloatArray, FloatArray]:
         """Coefficients of each cluster from earlier origins of a history, and its probability for each user."""
         past, actual, equations, shared = evidence
-        segments = self._once(self._segments, y, actual.shape[2], choice)
-        newest, cost = self._once(self._partition, y, choice).labels, _SWITCHING_COST
-        n = int(max(segments.max(), newest.max())) + 1
-        weights = exchange(equations, segments, n, switching_cost=cost, penalty=_PENALTY, towards=shared).weights
-        posterior = membership_posterior(membership_costs(equations, weights, segments, cost), newest)
+        segments, cost = self._once(self._partition, y, choice).labels, _SWITCHING_COST
+        weights = exchange(equations, segments, switching_cost=cost, penalty=_PENALTY, towards=shared).weights
+        posterior = membership_posterior(membership_costs(equations, weights, segments, cost))
         return weights * level_factor(actual, mixture_forecast(past, weights, posterior)), posterior
-
-    def _segments(self, y: FloatArray, h: int, place: int) -> IntArray:
-        """Segment of each user at each earlier origin, from the data known there."""
-        partition = self._once(self._partition, y, place)
-        known = [self.panel_.with_history(y[:, :origin]) for origin in self._origins(y.shape[1], h)]
-        return np.column_stack([partition.labels_at(panel.wide()) for panel in known])
 
     def _partition(self, y: FloatArray, place: int) -> InitialPartition:
         # To choose the number of segments takes most of the time of a segmenter: again when the history has doubled.

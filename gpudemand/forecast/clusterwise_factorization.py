@@ -36,16 +36,6 @@ class InitialPartition:
         labels, names = pd.factorize(np.asarray(given), sort=True)
         return cls(labels.astype(np.int64), pd.Index(names), fitted)
 
-    def labels_at(self, wide: pd.DataFrame) -> IntArray:
-        """Labels of the same users at an earlier time, from the data known then; the current ones where unknown.
-
-        Clusterers with one feature a column, such as those of scikit-learn, cannot predict from shorter histories.
-        """
-        if getattr(self.segmenter, "n_features_in_", wide.shape[1]) != wide.shape[1]:
-            return self.labels
-        earlier = self.labels_of_new(wide)
-        return np.where(earlier >= 0, earlier, self.labels)
-
     def labels_of_new(self, wide: pd.DataFrame) -> IntArray:
         """Labels of users who were not in training, -1 where unknown."""
         if not hasattr(self.segmenter, "predict"):
