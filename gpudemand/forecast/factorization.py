@@ -81,7 +81,6 @@ def fit(
     *,
     n_sweeps: int = 20,
     tolerance: float = 1e-4,
-    non_negative: bool = False,
     start: Factors | None = None,
     random_state: int = 0,
 ) -> Factors:
@@ -100,7 +99,7 @@ def fit(
     factors = _svd(data, n_factors, lags, random_state) if start is None else _extended(start, y.shape[1])
     values: list[float] = []
     for _ in range(n_sweeps):
-        factors = update_loadings(data, factors, penalties, non_negative)
+        factors = update_loadings(data, factors, penalties)
         factors = update_latent(data, factors, penalties)
         factors = replace(factors, weights=fit_weights(factors.latent, lags, penalties.weights))
         values.append(objective(data, factors, penalties))
@@ -128,18 +127,14 @@ def _extended(start: Factors, n_times: int) -> Factors:
     return replace(start, latent=np.concatenate([start.latent, ahead], axis=1))
 
 
-def update_loadings(data: Data, factors: Factors, penalties: Penalties, non_negative: bool = False) -> Factors:
+def update_loadings(data: Data, factors: Factors, penalties: Penalties) -> Factors:
     """Solve for loadings and intercepts given the latent series."""
     ridge = np.append(np.full(len(factors.latent), penalties.loadings), 1e-6)
     rows = np.vstack([factors.latent, np.ones(factors.latent.shape[1])])
     right = data.values @ rows.T
     gram = _gram(rows, data.known)
-    if non_negative:
-        start = np.column_stack([np.maximum(factors.loadings, 0.0), factors.intercepts])
-        solved = _coordinate_descent(gram, right, ridge, start)
-    else:
-        penalised = gram + np.diag(ridge)
-        solved = solve_each(penalised, right) if gram.ndim > 2 else np.asarray(np.linalg.solve(penalised, right.T).T)
+    penalised = gram + np.diag(ridge)
+    solved = solve_each(penalised, right) if gram.ndim > 2 else np.asarray(np.linalg.solve(penalised, right.T).T)
     return replace(factors, loadings=solved[:, :-1], intercepts=solved[:, -1])
 
 
@@ -155,19 +150,6 @@ def _gram(rows: FloatArray, known: BoolArray | None) -> FloatArray:
     gram[:, upper[0], upper[1]] = packed
     gram[:, upper[1], upper[0]] = packed
     return gram
-
-
-def _coordinate_descent(gram: FloatArray, right: FloatArray, ridge: FloatArray, x: FloatArray) -> FloatArray:
-    """Coordinate descent of the quadratic with all columns but the last at zero or above."""
-    x = x.copy()
-    shared = gram if gram.ndim == 3 else gram[None]
-    for _ in range(3):
-        for column in range(x.shape[1]):
-            slope = right[:, column] - np.einsum("ns,ns->n", np.broadcast_to(shared[:, column], x.shape), x)
-            curve = shared[:, column, column]
-            best = (slope + curve * x[:, column]) / (curve + ridge[column])
-            x[:, column] = best if column == x.shape[1] - 1 else np.maximum(best, 0.0)
-    return x
 
 
 def update_latent(data: Data, factors: Factors, penalties: Penalties) -> Factors:
@@ -449,8 +431,6 @@ class TemporalFactorization(InductiveForecaster):
         Weight of the shared autoregression of the residuals in each series, as a number of values; None forecasts no
         residuals, as in the paper: RMSE 3.6 % larger on users of Philly and Venus by hour, .8 % smaller on GenTD26
         (``make bench-forecast ARGS="--track clusterwise"``).
-    non_negative : bool, default=False
-        Constrain loadings to zero or above, so that each series is a sum of parts.
     n_sweeps : int, default=20
         Maximum number of sweeps; fewer when one lowers the objective by less than a ten-thousandth.
     random_state : int, default=0
@@ -500,7 +480,6 @@ class TemporalFactorization(InductiveForecaster):
         latent_penalty: float = 10.0,
         weight_penalty: float = 2.0,
         residual_penalty: float | None = 300.0,
-        non_negative: bool = False,
         n_sweeps: int = 20,
         random_state: int = 0,
     ) -> None:
@@ -510,7 +489,6 @@ class TemporalFactorization(InductiveForecaster):
         self.latent_penalty = latent_penalty
         self.weight_penalty = weight_penalty
         self.residual_penalty = residual_penalty
-        self.non_negative = non_negative
         self.n_sweeps = n_sweeps
         self.random_state = random_state
 
@@ -551,7 +529,7 @@ class TemporalFactorization(InductiveForecaster):
         """Fit new series, shape (n_series, n_times), to the latent series of training."""
         scale = row_scales(y)
         data = Data.of(y / scale)
-        folded = update_loadings(data, self.factors_, self._penalties(), self.non_negative)
+        folded = update_loadings(data, self.factors_, self._penalties())
         return Fitted(folded, ResidualAR.fold_in(data, folded, self.residual_ar_.shared), scale)
 
     def predict_rolling(self, usage: pd.DataFrame, h: int, step_size: int = 1) -> pd.DataFrame:
@@ -616,7 +594,6 @@ class TemporalFactorization(InductiveForecaster):
             lags,
             self._penalties(),
             n_sweeps=n_sweeps,
-            non_negative=self.non_negative,
             start=start,
             random_state=self.random_state,
         )
