@@ -83,46 +83,29 @@ def canonical_order(values: FloatArray) -> IntArray:
 RULES = ("voting", "pairs")
 
 
-class Consensus:
-    """Gaussian mixtures in several views of the users, merged to one clustering of at most `n_segments`.
+def consensus(views: Sequence[FloatArray], rule: str, n_segments: int, rng: np.random.Generator) -> IntArray:
+    """Cluster users by Gaussian mixtures in several views of them, merged to at most `n_segments`.
 
     Rule ``"voting"``: the labels of each view are matched with those of the first, and the majority decides;
     ``"pairs"``: average linkage on the co-association matrix. Users with the same label in every view form one *cell*,
-    and cells are merged, so that the time does not depend on the number of users. New users get the probabilities of
-    the cells under the mixtures. The public notebooks of arXiv:2009.03661 show a ``GMM_Voting`` and a ``GMM_Pair``
-    labeling, but not how they are made.
+    and cells are merged, so that the time does not depend on the number of users. The public notebooks of
+    arXiv:2009.03661 show a ``GMM_Voting`` and a ``GMM_Pair`` labeling, but not how they are made.
     """
+    check_choice("rule", rule, RULES)
+    labels = np.column_stack([_mixture_labels(view, n_segments, rng) for view in views])
+    cells, cell, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
+    merge = vote if rule == "voting" else average_linkage
+    return merge(cells, counts, n_segments)[cell.ravel()]
 
-    def __init__(self, rule: str, n_segments: int) -> None:
-        self.rule = rule
-        self.n_segments = n_segments
 
-    def fit(self, views: Sequence[FloatArray], rng: np.random.Generator) -> Consensus:
-        """Fit the mixtures, and merge their cells."""
-        check_choice("rule", self.rule, RULES)
-        self.mixtures_ = [self._mixture(view, rng) for view in views]
-        labels = np.column_stack([mixture.predict(view) for mixture, view in zip(self.mixtures_, views, strict=True)])
-        self.cells_, counts = np.unique(labels, axis=0, return_counts=True)
-        merge = vote if self.rule == "voting" else average_linkage
-        self.cell_labels_ = merge(self.cells_, counts, self.n_segments)
-        return self
-
-    def predict_proba(self, views: Sequence[FloatArray]) -> FloatArray:
-        """Return the probability of each segment, shape (n_users, n_segments)."""
-        by_view = [np.log(m.predict_proba(view) + 1e-12) for m, view in zip(self.mixtures_, views, strict=True)]
-        logs = sum(scores[:, cell] for scores, cell in zip(by_view, self.cells_.T, strict=True))
-        weights = np.exp(logs - np.max(logs, axis=1, keepdims=True))
-        member = self.cell_labels_[:, None] == np.arange(int(self.cell_labels_.max()) + 1)
-        return np.asarray(weights @ member / weights.sum(axis=1, keepdims=True))
-
-    def _mixture(self, view: FloatArray, rng: np.random.Generator) -> GaussianMixture:
-        variance = max(float(view.var(axis=0).mean()), 1e-9)
-        seed = int(rng.integers(2**31))
-        mixture = GaussianMixture(
-            self.n_segments, covariance_type="diag", n_init=3, reg_covar=0.01 * variance, random_state=seed
-        )
-        with ignore_convergence_warnings():
-            return mixture.fit(view)
+def _mixture_labels(view: FloatArray, n_segments: int, rng: np.random.Generator) -> IntArray:
+    variance = max(float(view.var(axis=0).mean()), 1e-9)
+    seed = int(rng.integers(2**31))
+    mixture = GaussianMixture(
+        n_segments, covariance_type="diag", n_init=3, reg_covar=0.01 * variance, random_state=seed
+    )
+    with ignore_convergence_warnings():
+        return np.asarray(mixture.fit_predict(view))
 
 
 def vote(cells: IntArray, counts: IntArray, n_labels: int) -> IntArray:
@@ -381,7 +364,7 @@ class ConsensusModel:
     def fit(self, table: pd.DataFrame, n_segments: int, rng: np.random.Generator) -> ConsensusModel:
         """Find the segments of the sample, and fit the classifier that assigns users to them."""
         views = [UserSpace([view]).fit(table).transform(table) for view in PARTS]
-        labels = Consensus(self.rule, n_segments).fit(views, rng).predict_proba(views).argmax(axis=1)
+        labels = consensus(views, self.rule, n_segments, rng)
         # Without bootstrap and pruning the trees repeat the labels of the sample.
         trees = ExtraTreesClassifier(_TREES, random_state=int(rng.integers(2**31)))
         self._trees = trees.fit(self._sublevel.to_numpy(), labels)
