@@ -182,7 +182,7 @@ def _loadings(y: FloatArray, latent: FloatArray, penalty: float) -> tuple[FloatA
 
 
 #: Penalty of the factorizations of clusters, and starts.
-_PENALTY, _RANDOM_STARTS = 1.0, 20
+_PENALTY, _STARTS = 1.0, 20
 
 
 class ClusterFits(NamedTuple):
@@ -217,8 +217,8 @@ class ClusterwiseFactorization(InductiveForecaster):
         One where there are fewer than four users for each.
     segmenter : clusterer, Series or None
         The only start, and the number of clusters: anything with ``fit`` and ``labels_`` on a wide frame (a row a
-        user), such as `gpudemand.TopologicalSegmenter`, or labels by ``unique_id``. By default twenty starts at
-        random.
+        user), such as `gpudemand.TopologicalSegmenter`, or labels by ``unique_id``. By default k-means on
+        the standardized series, of twenty seeds.
     max_passes : int, default=50
         Most passes over the users; 0 keeps the start.
     rank : int, default=1
@@ -311,14 +311,15 @@ class ClusterwiseFactorization(InductiveForecaster):
         return self.fold_in(new.values).forecast(h)
 
     def _starts(self, y: FloatArray, ids: pd.Index) -> list[IntArray]:
-        """Initial labels by the segmenter, or at random."""
+        """Initial labels by the segmenter, or by k-means on the standardized series, of several seeds."""
         if self.segmenter is not None:
             return [InitialPartition.of(self.segmenter, replace(self.panel_.with_history(y), ids=ids).wide()).labels]
-        number = positive_int("n_clusters", self.n_clusters)
+        number, scaled = positive_int("n_clusters", self.n_clusters), _standardized(y)
         if number == 1 or len(y) < 4 * number:
             return [np.zeros(len(y), dtype=np.int64)]
-        rng = np.random.default_rng(self.random_state)
-        return [rng.integers(0, number, len(y)) for _ in range(_RANDOM_STARTS)]
+        number = min(number, len(np.unique(scaled.round(9), axis=0)))
+        models = (KMeans(number, n_init=1, random_state=self.random_state + n) for n in range(_STARTS))
+        return [model.fit(scaled).labels_.astype(np.int64) for model in models]
 
     def _member(self, y: FloatArray, label: int, labels: IntArray) -> TemporalFactorization:
         model = clone(self.factorization or TemporalFactorization(random_state=self.random_state))
