@@ -207,9 +207,9 @@ class ClusterwiseFactorization(InductiveForecaster):
     Users are reassigned to clusters, to lower the squared error of low-rank factorizations of their *training* series
     (`reassign_users`); the best of several starts is kept, and a `TemporalFactorization` is fitted to each cluster. The
     in-sample error falls with the number of clusters, the error of forecasts need not: on five public sets the pooled
-    RMSE is at most one percent below that of one factorization for all (CDNOW, GenTD26), and up to eleven percent above
-    it (``make bench-forecast ARGS="--track clusterwise"``). `ClusterwiseForecaster` uses one for all by default, and
-    takes an instance of this class as its ``factorization``.
+    RMSE is from three percent below that of one factorization for all (GenTD26, Venus) to twenty above it (M4;
+    ``make bench-forecast ARGS="--track clusterwise"``). `ClusterwiseForecaster` uses one for all by default, and takes
+    an instance of this class as its ``factorization``.
 
     Parameters
     ----------
