@@ -177,8 +177,8 @@ def _loadings(y: FloatArray, latent: FloatArray, penalty: float) -> tuple[FloatA
     """Loadings of each user in each cluster, (n_clusters, n_users, rank), and by how much they lower ``|y|^2``."""
     right = y @ latent.swapaxes(1, 2)
     gram = latent @ latent.swapaxes(1, 2) + penalty * np.eye(latent.shape[1])
-    loadings = np.linalg.solve(gram, right.swapaxes(1, 2)).swapaxes(1, 2)
-    return loadings, (right * loadings).sum(axis=2)
+    loadings = np.asarray(np.linalg.solve(gram, right.swapaxes(1, 2)).swapaxes(1, 2), dtype=np.float64)
+    return loadings, np.asarray((right * loadings).sum(axis=2))
 
 
 #: Penalty of the factorizations of clusters, and starts.
