@@ -225,6 +225,7 @@ OF_A_LOG = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="runs from a checkout")
 @pytest.mark.parametrize("name", OF_A_LOG)
 def test_no_sentence_is_false_on_a_real_log(name, shared_data, tmp_path):
