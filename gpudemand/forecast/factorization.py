@@ -190,6 +190,8 @@ def _solve_by_gradients(gram: FloatArray, right: FloatArray, factors: Factors, p
 
     size = (right.size, right.size)
     operators = (LinearOperator(size, matvec=apply, dtype=np.float64) for apply in (curve, precondition))
+    if not right.any():  # of zeros, which SciPy before 1.12 would divide by
+        return np.zeros_like(right)
     solved, _ = cg(
         next(operators), right.ravel(), factors.latent.ravel(), atol=0.0, maxiter=_CG_STEPS, M=next(operators)
     )
