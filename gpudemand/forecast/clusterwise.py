@@ -279,8 +279,8 @@ class ClusterwiseForecaster(InductiveForecaster):
     ----------
     segmenter : clusterer, Series, mapping or None
         Initial partition: anything with ``fit`` and ``predict`` on a wide frame (a row a user), such as
-        `gpudemand.TopologicalSegmenter`, or labels by ``unique_id``. By default k-means on
-        simple features.
+        `gpudemand.TopologicalSegmenter`, or labels by ``unique_id``. By default k-means on simple
+        features.
     factorization : TemporalFactorization or ClusterwiseFactorization, optional
         An estimator with the parameters to use, by default one factorization for all users.
     n_clusters : tuple of int, default=(2, 4, 8)

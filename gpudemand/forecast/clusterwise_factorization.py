@@ -217,8 +217,8 @@ class ClusterwiseFactorization(InductiveForecaster):
         One where there are fewer than four users for each.
     segmenter : clusterer, Series or None
         The only start, and the number of clusters: anything with ``fit`` and ``labels_`` on a wide frame (a row a
-        user), such as `gpudemand.TopologicalSegmenter`, or labels by ``unique_id``. By default k-means on
-        the standardized series, of twenty seeds.
+        user), such as `gpudemand.TopologicalSegmenter`, or labels by ``unique_id``. By default k-means on the
+        standardized series, of twenty seeds.
     max_passes : int, default=50
         Most passes over the users; 0 keeps the start.
     rank : int, default=1

@@ -172,6 +172,8 @@ def _ridge(factors: Factors, penalties: Penalties) -> FloatArray:
 
 def _solve_by_gradients(gram: FloatArray, right: FloatArray, factors: Factors, penalties: Penalties) -> FloatArray:
     """Preconditioned conjugate gradients over all latent series at once, from their current values."""
+    if not right.any():  # SciPy before 1.12 would divide by zero
+        return np.zeros_like(right)
     ridge = _ridge(factors, penalties)
     own = penalties.latent * (1 + np.square(factors.weights).sum(axis=1)) + ridge
     # Without missing values all times share one matrix, which is broadcast.
@@ -190,8 +192,6 @@ def _solve_by_gradients(gram: FloatArray, right: FloatArray, factors: Factors, p
 
     size = (right.size, right.size)
     operators = (LinearOperator(size, matvec=apply, dtype=np.float64) for apply in (curve, precondition))
-    if not right.any():  # of zeros, which SciPy before 1.12 would divide by
-        return np.zeros_like(right)
     solved, _ = cg(
         next(operators), right.ravel(), factors.latent.ravel(), atol=0.0, maxiter=_CG_STEPS, M=next(operators)
     )

@@ -23,13 +23,12 @@ START, _START_SEASONS = 10, 5
 _DAMPING = (0.8, 0.995)
 #: Where the search for parameters begins: in the middle of their ranges.
 _START_PLACE = np.full(4, 0.5)
-#: So tight that the fit does not depend on rounding.
+#: Where the search for parameters ends.
 _TOLERANCE = {"xtol": 1e-4, "ftol": 1e-8}
 #: Growth of a series after which earlier origins have parameters of their own. Interval scores on 42 public panels are
 #: then those of a fit at each origin (80 %: +.5 % with a standard error of .3, 95 %: +.2 with .4); with 1.25 1.3 and
 #: 2.0 %, with 2 6 and 8 % larger (``python -m benchmarks.forecast --track intervals``).
 _GROWTH = 1.1
-
 
 #: Weights of level, trend and season, and the damping.
 Weights = tuple[float, float, float, float]

@@ -11,7 +11,7 @@ import pandas as pd
 from gpudemand._array import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.segments.series_features import WEEK, by_day, moving_means
-from gpudemand.segments.usage_matrix import DAY, HOUR, Matrix, SeriesTransformer, as_matrix, sampling_step
+from gpudemand.segments.usage_matrix import DAY, HOUR, Matrix, SeriesTransformer, as_matrix, map_rows, sampling_step
 
 PARTS = ("recency", "frequency", "monetary")
 #: Location and scale of each feature of `UserPresence`.
@@ -258,8 +258,12 @@ def rfm_series(matrix: Matrix) -> dict[str, FloatArray]:
     step = sampling_step(matrix.ds)
     values = matrix.values if step is None or step >= DAY else by_day(matrix)[0]
     active = values > 0
-    frequency = moving_means(active.astype(float), WEEK)
+    frequency = map_rows(_weekly_shares, values, values.shape[1])
     return {"recency": time_since_use(active), "frequency": frequency, "monetary": values}
+
+
+def _weekly_shares(values: FloatArray, out: FloatArray) -> None:
+    out[:] = moving_means(values > 0, WEEK)
 
 
 def by_view(block: SeriesTransformer, series: Mapping[str, FloatArray], ids: pd.Index) -> pd.DataFrame:

@@ -52,13 +52,13 @@ def positive_values(usage: FloatArray) -> FloatArray:
     return np.sort(np.where(usage > 0, usage, np.inf), axis=1)
 
 
-def log_scaled(usage: FloatArray) -> FloatArray:
-    """Return log(1 + usage / median of the positive values of the row); each row has one."""
-    return np.log1p(usage / quantiles(positive_values(usage), (usage > 0).sum(axis=1), 0.5)[:, None])
+def log_scaled(usage: FloatArray, positive: FloatArray) -> FloatArray:
+    """Return log(1 + usage / median of the `positive_values` of the row); each row has one."""
+    return np.log1p(usage / quantiles(positive, np.isfinite(positive).sum(axis=1), 0.5)[:, None])
 
 
 def moving_means(
-    values: FloatArray, width: int, first: IntArray | int = 0, after: IntArray | None = None
+    values: FloatArray | BoolArray, width: int, first: IntArray | int = 0, after: IntArray | None = None
 ) -> FloatArray:
     """Return the centred moving mean of each row over its values from `first` to before `after`, fewer at the ends."""
     n = values.shape[1]
@@ -94,7 +94,7 @@ class _Spans:
         place = np.arange(values.shape[1])
         self.inside = (place >= self.first[:, None]) & (place < self.after[:, None])
         self.positive = positive_values(self.usage)
-        self.level = np.log1p(self.usage / quantiles(self.positive, self.n_active, 0.5)[:, None])
+        self.level = log_scaled(self.usage, self.positive)
 
     def centred(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Deviations from the mean of each span, zeros outside, and their variances."""
@@ -140,7 +140,7 @@ class _Spans:
     def weekly_dispersion(self) -> FloatArray:
         """Log ratio of the variance of active days in seven to the binomial one; 0 for less than a week."""
         share = self.n_active / self.size
-        variance = self.centred(moving_means(self.active.astype(float), WEEK, self.first, self.after))[1]
+        variance = self.centred(moving_means(self.active, WEEK, self.first, self.after))[1]
         dispersion = np.log((variance * WEEK + 0.1) / (share * (1.0 - share) + 0.1))
         return np.where(self.size < WEEK, 0.0, dispersion)
 
@@ -435,7 +435,8 @@ def weekly_rows(values: FloatArray, out: FloatArray) -> None:
     """Write the `WEEKLY_FEATURES` of each row of daily usage."""
     out[:] = 0.0
     used = (values > 0).any(axis=1)
-    level = moving_means(log_scaled(without_gaps(values[used])), WEEK)
+    usage = without_gaps(values[used])
+    level = moving_means(log_scaled(usage, positive_values(usage)), WEEK)
     # Remove the rounding of differences of cumulative sums, which would have extrema.
     level = np.round(level / -level.max(axis=1, keepdims=True), 9)
     lifetimes = np.zeros((len(level), len(WEEKLY_FEATURES)))
@@ -524,7 +525,7 @@ def multiscale_rows(values: FloatArray, weekdays: IntArray, out: FloatArray) -> 
     out[:] = 0.0
     used = (values > 0).any(axis=1)
     usage = without_gaps(values[used])
-    level = log_scaled(usage)
+    level = log_scaled(usage, positive_values(usage))
     level /= level.max(axis=1, keepdims=True)
     features, column = np.zeros((len(level), out.shape[1])), 0
     for place, width in enumerate(WIDTHS):
