@@ -81,7 +81,6 @@ def fit(
     *,
     n_sweeps: int = 20,
     tolerance: float = 1e-4,
-    start: Factors | None = None,
     random_state: int = 0,
 ) -> Factors:
     """Factorize a matrix of series.
@@ -92,11 +91,10 @@ def fit(
 
     by updates of one block of parameters after the other, none of which can raise the objective.
 
-    `y`, of about unit variance, may hold NaN; `lags` ascend, the longest shorter than the history; the latent series of
-    a warm `start` may be shorter too.
+    `y`, of about unit variance, may hold NaN; `lags` ascend, the longest shorter than the history.
     """
     data = Data.of(y)
-    factors = _svd(data, n_factors, lags, random_state) if start is None else _extended(start, y.shape[1])
+    factors = _svd(data, n_factors, lags, random_state)
     values: list[float] = []
     for _ in range(n_sweeps):
         factors = update_loadings(data, factors, penalties)
@@ -117,14 +115,6 @@ def _svd(data: Data, n_factors: int, lags: tuple[int, ...], random_state: int) -
     share = np.sqrt(np.maximum(size, np.finfo(float).eps))
     latent = right * share[:, None]
     return Factors(left * share, means, latent, fit_weights(latent, lags, 1.0), lags)
-
-
-def _extended(start: Factors, n_times: int) -> Factors:
-    missing = n_times - start.latent.shape[1]
-    if missing <= 0:
-        return replace(start, latent=start.latent[:, :n_times])
-    ahead = extrapolate(start.latent, start.weights, start.lags, missing)
-    return replace(start, latent=np.concatenate([start.latent, ahead], axis=1))
 
 
 def update_loadings(data: Data, factors: Factors, penalties: Penalties) -> Factors:
@@ -497,35 +487,9 @@ class TemporalFactorization(InductiveForecaster):
     def _fit_panel(self, panel: Panel) -> None:
         super()._fit_panel(panel)
         self.lags_ = self._lags(self.panel_.values.shape[1])
-        self._set_fitted(self.factorize(self.panel_.values))
-
-    def update(self, usage: pd.DataFrame, n_sweeps: int = 3) -> TemporalFactorization:
-        """Refit to a longer history with a warm start.
-
-        Parameters
-        ----------
-        usage : DataFrame
-            All series from their beginning, the new bins included; new series may appear.
-        n_sweeps : int, default=3
-            Maximum number of sweeps.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError
-            If `usage` begins at another time, or lacks a series.
-        """
-        check_is_fitted(self, "factors_")
-        panel = Panel.from_long(usage, self.panel_.freq, allow_missing=True).on_local_clock()
-        if panel.times[0] != self.panel_.times[0] or not self.panel_.ids.isin(panel.ids).all():
-            raise InputError("update needs all series from their beginning, and the new bins; fit anew otherwise.")
-        start = self._for_rows(self.panel_.ids.get_indexer(panel.ids))
-        self.panel_, self._backtests = panel, {}
-        self._set_fitted(self.factorize(panel.values, start, n_sweeps))
-        return self
+        self.fitted_ = self.factorize(self.panel_.values)
+        self.objective_ = self.fitted_.factors.objective
+        self.factors_, self.residual_ar_, self.scale_ = self.fitted_
 
     def fold_in(self, y: FloatArray) -> Fitted:
         """Fit new series, shape (n_series, n_times), to the latent series of training."""
@@ -577,28 +541,16 @@ class TemporalFactorization(InductiveForecaster):
     def _path_of_new(self, new: Panel, h: int) -> FloatArray:
         return self.fold_in(new.values).forecast(h)
 
-    def _set_fitted(self, fitted: Fitted) -> None:
-        self.fitted_, self.objective_ = fitted, fitted.factors.objective
-        self.factors_, self.residual_ar_, self.scale_ = fitted
-
-    def factorize(self, y: FloatArray, start: Factors | None = None, n_sweeps: int | None = None) -> Fitted:
+    def factorize(self, y: FloatArray) -> Fitted:
         """Factorize a matrix of series, shape (n_series, n_times), with the parameters and lags of this object."""
         lags = tuple(lag for lag in self.lags_ if lag < y.shape[1]) or (1,)
         if y.shape[1] < 2:
             raise InputError(f"a factorization needs at least 2 bins of history; this one has {y.shape[1]}.")
         scale = row_scales(y)
         n_factors = min(positive_int("n_factors", self.n_factors), *y.shape)
-        n_sweeps = positive_int("n_sweeps", self.n_sweeps if n_sweeps is None else n_sweeps)
         scaled = y / scale
-        factors = fit(
-            scaled,
-            n_factors,
-            lags,
-            self._penalties(),
-            n_sweeps=n_sweeps,
-            start=start,
-            random_state=self.random_state,
-        )
+        n_sweeps, seed = positive_int("n_sweeps", self.n_sweeps), self.random_state
+        factors = fit(scaled, n_factors, lags, self._penalties(), n_sweeps=n_sweeps, random_state=seed)
         penalty = self.residual_penalty
         if penalty is not None:
             check_number("residual_penalty", penalty, 0)
@@ -616,13 +568,3 @@ class TemporalFactorization(InductiveForecaster):
         if not lags or lags[-1] >= n_times:
             raise InputError(f"lags={self.lags!r} must be shorter than the history, which has {n_times} bins.")
         return lags
-
-    def _for_rows(self, rows: IntArray) -> Factors:
-        """The factors with their series in another order; -1 is a new series."""
-        known = rows >= 0
-        factors = self.factors_
-        return replace(
-            factors,
-            loadings=np.where(known[:, None], factors.loadings[rows], 0.0),
-            intercepts=np.where(known, factors.intercepts[rows], 0.0),
-        )

@@ -93,13 +93,6 @@ def test_scaling_a_series_scales_its_forecast_alone(planted):
     np.testing.assert_allclose(scaled, plain * factor, rtol=1e-6)
 
 
-def test_warm_refit_is_close_to_a_cold_one(planted):
-    model = TemporalFactorization(n_factors=3).fit(frame(planted[:, :-72]))
-    warm = matrix(model.update(frame(planted[:, :-48])).predict(h=48))
-    cold = matrix(TemporalFactorization(n_factors=3).fit(frame(planted[:, :-48])).predict(h=48))
-    assert np.abs(warm - cold).sum() / cold.sum() < 0.03
-
-
 def test_new_series_are_folded_in_by_their_history(planted):
     model = TemporalFactorization(n_factors=3).fit(frame(planted[:20, :-48]))
     new = frame(planted[:, :-48])
@@ -142,12 +135,6 @@ def test_intervals_nest_around_the_forecast(planted):
 def test_bad_parameters(planted, options, reason):
     with pytest.raises(InputError, match=reason):
         TemporalFactorization(**options).fit(frame(planted[:, :200]))
-
-
-def test_update_needs_the_whole_history(planted):
-    model = TemporalFactorization(n_factors=2, lags=(1, 24)).fit(frame(planted[:, :200]))
-    with pytest.raises(InputError, match="from their beginning"):
-        model.update(frame(planted[:10, :220]))
 
 
 class TestAutoregression:
