@@ -13,7 +13,7 @@ from sklearn.base import clone
 from gpudemand._array import FloatArray, IntArray, solve_each
 from gpudemand._validation import InputError, check_number
 from gpudemand.forecast.clusterwise_factorization import BaselineSegmenter, ClusterwiseFactorization, InitialPartition
-from gpudemand.forecast.combination import combination_weights
+from gpudemand.forecast.combination import inverse_loss_weights, weighted_trimmed_mean
 from gpudemand.forecast.factorization import InductiveForecaster, TemporalFactorization
 from gpudemand.forecast.forecaster import last_known, positive_int
 from gpudemand.forecast.naive import seasonal_profile
@@ -244,21 +244,25 @@ class Evidence(NamedTuple):
 GLOBAL = 0
 
 
+def _with_global(choice: int) -> list[int]:
+    return [GLOBAL] if choice == GLOBAL else [GLOBAL, choice]
+
+
 class Selection(NamedTuple):
     """What is chosen from a history."""
 
     horizon: int  # bins of the training errors
     losses: pd.DataFrame  # of every initial partition on held-out time, relative to the global regression
     choice: int  # place of the initial partition
-    weights: FloatArray  # (n_users, 3), of the component forecasts
+    weights: FloatArray  # (n_components, n_users)
 
 
 #: Ridge penalty of the cluster regressions, and the cost of leaving the cluster of a segment.
 _PENALTY, _SWITCHING_COST = 10.0, 4.0
 #: Earlier origins to which the regressions are fitted, and newest horizons on which the choices are validated.
 _ORIGINS, _VALIDATION_BLOCKS = 4, 6
-#: Prior weights of the component forecasts: the factorization, one regression for all users, and the clusters.
-_PRIOR_WEIGHTS = {"factorization": 0.1, "global": 0.45, "clusters": 0.45}
+#: Forecasts that are combined; without clusters only the first two.
+_COMPONENTS = ["factorization", "global", "clusters"]
 _LOSSES = ["partition", "n_clusters", "loss"]
 
 
@@ -267,11 +271,12 @@ class ClusterwiseForecaster(InductiveForecaster):
 
     A forecast is a linear combination of a factorization with the user's newest value, season and means. The
     coefficients are those of the user's cluster: starting from an initial partition, users are reassigned to clusters
-    at a switching cost, to lower the squared errors at earlier origins. The initial partition, the number of clusters
-    (or one global regression) and each user's weights of clusters, global regression and factorization are chosen on
-    held-out time before the end of training. The common level is corrected by the recent forecast bias.
+    at a switching cost, to lower the squared errors at earlier origins. The initial partition and the number of
+    clusters (or one global regression) are chosen on held-out time before the end of training; by the errors there,
+    clusters, global regression and factorization are combined for each user as in `CombinedForecaster`. The common
+    level is corrected by the recent forecast bias.
 
-    On public usage data clusters do not pay: they change the pooled RMSE of one regression for all by less than one
+    On public usage data clusters do not pay: they change the pooled RMSE of one regression for all by less than two
     percent on each of five sets (``make bench-forecast ARGS="--track clusterwise"``). `CombinedForecaster`, the
     recommended forecaster, uses none.
 
@@ -300,7 +305,7 @@ class ClusterwiseForecaster(InductiveForecaster):
         Held-out loss of every initial partition relative to the global regression: ``partition``, ``n_clusters``,
         ``loss``.
     weights_ : DataFrame
-        Combination weights of ``factorization``, ``global`` and ``clusters`` by ``unique_id``.
+        Weights of ``factorization``, ``global`` and ``clusters`` in a trimmed mean, by ``unique_id``; they sum to one.
     factorization_ : TemporalFactorization or ClusterwiseFactorization
 
     Notes
@@ -361,7 +366,8 @@ class ClusterwiseForecaster(InductiveForecaster):
             given = self._default_segmenters(len(y))
         self._segmenters = [pd.Series(0, panel.ids), *given]
         h, self.selection_, self.choice_, weights = self._once(self._select, y)
-        self.weights_ = pd.DataFrame(weights, index=panel.ids, columns=list(_PRIOR_WEIGHTS))
+        named = pd.DataFrame(weights.T, index=panel.ids, columns=_COMPONENTS[: len(weights)])
+        self.weights_ = named.reindex(columns=_COMPONENTS, fill_value=0.0)
         posterior = np.ones((len(y), 1))
         if self.choice_ != GLOBAL:
             posterior = self._fit_clusters(y, self._evidence(y, h), self.choice_)[1]
@@ -387,26 +393,26 @@ class ClusterwiseForecaster(InductiveForecaster):
         if not self._origins(y.shape[1], h).size:
             return point
         forecasts, evidence, paths = self._with_base_forecasts(point, new.values), self._evidence(y, h), [point]
-        for choice in (GLOBAL, self.choice_):
+        for choice in _with_global(self.choice_):
             weights, posterior = self._fit_clusters(y, evidence, choice)
             partition = self._once(self._partition, y, choice)
             paths.append(mixture_forecast(forecasts, weights, partition.means_of_new(new.wide(), posterior)))
-        return np.stack(paths, axis=-1) @ self.weights_.to_numpy().mean(axis=0)
+        weights = self._once(self._select, y).weights.mean(axis=1)
+        return weighted_trimmed_mean(np.stack(paths), weights[:, None, None])
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         if not self._origins(y.shape[1], h).size:
             return self._factorized(y, h)
         # At earlier origins the choices are those made there, as everything else.
         selection = self._once(self._select, y)
-        paths = self._component_forecasts(y, h, [GLOBAL, selection.choice])
-        return np.asarray(np.einsum("pnh,np->nh", paths, selection.weights))
+        paths = self._component_forecasts(y, h, _with_global(selection.choice))
+        return weighted_trimmed_mean(paths, selection.weights[..., None])
 
     def _component_forecasts(self, y: FloatArray, h: int, choices: Sequence[int]) -> FloatArray:
         """Forecasts by the factorization and by every choice, shape (1 + n_choices, n_series, h)."""
         forecasts, evidence = self._with_base_forecasts(self._factorized(y, h), y), self._evidence(y, h)
-        fits = {choice: self._fit_clusters(y, evidence, choice) for choice in dict.fromkeys(choices)}
-        paths = {choice: mixture_forecast(forecasts, *found) for choice, found in fits.items()}
-        return np.stack([forecasts[..., 0], *(paths[choice] for choice in choices)])
+        fits = (self._fit_clusters(y, evidence, choice) for choice in choices)
+        return np.stack([forecasts[..., 0], *(mixture_forecast(forecasts, *found) for found in fits)])
 
     def _evidence(self, y: FloatArray, h: int) -> Evidence:
         origins = self._origins(y.shape[1], h)
@@ -450,23 +456,23 @@ class ClusterwiseForecaster(InductiveForecaster):
 
     def _select(self, y: FloatArray) -> Selection:
         """Compare all choices on the newest blocks, each fitted to the data before it, and weight the components."""
-        n_times, prior = y.shape[1], np.array(list(_PRIOR_WEIGHTS.values()))
+        n_times = y.shape[1]
         wanted = self.season_length_ if self.horizon is None else positive_int("horizon", self.horizon)
         h = max(min(wanted, n_times // 4), 1)
         newest = [n_times - h * back for back in range(_VALIDATION_BLOCKS)]
         ends = [end for end in newest if self._origins(end - h, h).size]
         if not ends:
-            return Selection(h, pd.DataFrame(columns=_LOSSES), GLOBAL, np.tile(prior, (len(y), 1)))
+            return Selection(h, pd.DataFrame(columns=_LOSSES), GLOBAL, np.full((2, len(y)), 0.5))
         choices = range(len(self._segmenters))
         errors = np.stack([self._held_out_errors(y[:, :end], h, choices) for end in ends])
         squares = mean_square(errors[:, 1:].reshape(-1, h)).reshape(len(ends), len(choices), -1)
         scales = [naive_scale(y[:, : end - h], self.season_length_) for end in ends]
         losses = np.stack([bounded_losses(*block).mean(axis=1) for block in zip(squares, scales, strict=True)])
         best = select_method(losses, squares.mean(axis=2))
-        components = errors[:, [0, 1, 1 + best]].transpose(2, 0, 3, 1).reshape(len(y), -1, len(prior))
-        # The prior has the weight of one block.
-        weights = combination_weights(components, prior, 1 / len(ends))
-        return Selection(h, self._loss_table(y, losses.mean(axis=0)), best, weights)
+        components = errors[:, [0, *(1 + choice for choice in _with_global(best))]]
+        sums, scale = np.nansum(np.abs(components), axis=(0, 3)), naive_scale(y, self.season_length_)
+        weights = inverse_loss_weights(sums, np.full(len(y), len(ends)), scale)
+        return Selection(h, self._loss_table(y, losses.mean(axis=0)), best, weights / weights.sum(axis=0))
 
     def _held_out_errors(self, y: FloatArray, h: int, choices: Sequence[int]) -> FloatArray:
         """Errors of the factorization and of every choice on the newest bins, shape (1 + n_choices, n_series, h)."""

@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import nnls
 from sklearn.base import BaseEstimator, clone
 
 from gpudemand import _parallel
-from gpudemand._array import FloatArray, IntArray, solve_each
+from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.forecast.forecaster import Forecaster, adapt, positive_int
 from gpudemand.forecast.naive import Naive, SeasonallyAdjustedNaive, SeasonalMedian, SeasonalNaive
@@ -104,56 +103,6 @@ def _relative(losses: FloatArray) -> FloatArray:
     """Losses relative to the mean of all forecasts; 1 where there are none."""
     mean = losses.mean(axis=0)
     return np.divide(losses, mean, out=np.ones_like(losses), where=mean > 0)
-
-
-def combination_weights(errors: FloatArray, prior: FloatArray, strength: float) -> FloatArray:
-    """Combination weights of each user with the smallest squared error, shrunk towards prior weights.
-
-    `errors`: shape (n_users, n_times, n_forecasts), NaN where the actual is unknown. `strength`: of the shrinkage,
-    relative to the squared error of the best forecast of a user. The weights, shape (n_users, n_forecasts), are not
-    negative and sum to one.
-
-    The first forecast of one user was better; the other user has no data:
-
-    >>> errors = np.array([[[1.0, -4.0], [-1.0, -4.0]], [[np.nan, np.nan], [np.nan, np.nan]]])
-    >>> combination_weights(errors, np.array([0.5, 0.5]), 0.3).round(2).tolist()
-    [[0.93, 0.07], [0.5, 0.5]]
-    """
-    known = np.nan_to_num(errors)
-    form = known.swapaxes(1, 2) @ known / max(errors.shape[1], 1)
-    own = np.diagonal(form, axis1=1, axis2=2)
-    pull = strength * own.min(axis=1)[:, None]
-    weights = minimise_on_simplex(form + pull[..., None] * np.eye(prior.size), pull * prior)
-    return np.where(own.max(axis=1)[:, None] > 0, weights, prior)
-
-
-#: Ridge that keeps the form of members without errors, or with equal ones, from being singular.
-_ROUNDING = 1e-9
-
-
-def minimise_on_simplex(form: FloatArray, slope: FloatArray) -> FloatArray:
-    """Minimise ``w' form w / 2 - slope' w`` over weights that are not negative and sum to one, many forms at once.
-
-    `form`: shape (..., m, m), positive definite or 0. `slope`: shape (..., m).
-
-    >>> minimise_on_simplex(np.diag([1.0, 3.0, 99.0]), np.array([0.0, 0.0, -9.0])).round(2).tolist()
-    [0.75, 0.25, 0.0]
-    """
-    m = form.shape[-1]
-    flat, tilt = form.reshape(-1, m, m), slope.reshape(-1, m)
-    own = np.diagonal(flat, axis1=1, axis2=2)
-    largest, best = own.max(axis=1, keepdims=True), np.where(own > 0, own, np.inf).min(axis=1, keepdims=True)
-    # Scaled by the best member: beside a diverging one all others would be equal within rounding.
-    unit = np.where(largest > 0, np.maximum(best, _ROUNDING**2 * largest), 1.0)
-    flat = flat / unit[..., None] + (_ROUNDING * (1 + own / unit))[..., None] * np.eye(m)
-    tilt = tilt / unit
-    # On the simplex the slope can be made part of the form, up to a constant that keeps it positive definite.
-    reach = 1 + 2 * np.einsum("bi,bi->b", tilt, solve_each(flat, tilt))
-    flat = flat - tilt[:, None] - tilt[..., None] + reach[:, None, None]
-    # Without the sum as a constraint the minimum of v' form v / 2 - sum(v) is the same, up to a factor.
-    roots = np.linalg.cholesky(flat).swapaxes(1, 2)
-    weights = np.stack([nnls(root, np.linalg.solve(root.T, np.ones(m)))[0] for root in roots])
-    return np.asarray((weights / weights.sum(axis=1, keepdims=True)).reshape(slope.shape))
 
 
 def expected_levels(near_median: FloatArray, means: FloatArray, actual: FloatArray, now: int) -> FloatArray:
