@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
     predictor = _fitted(rows)
     if options.bundle:
         predictor.save(data_folder() / "cost" / "large_models.json")
-    kept = _run_splits(rows, predictor, SPLITS, _without_lengths(read_without_lengths(options.train), predictor))
+    kept = _run_splits(rows, predictor, options.train)
     if options.out is not None:
         kept.to_parquet(options.out, compression="zstd")
     if options.bundle:
@@ -78,10 +77,7 @@ def main(arguments: list[str] | None = None) -> None:
 def run(data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
     """Print the tables of all splits; return the ratios of `summary`. Large models need no cache of graphs."""
     rows = read_all_runs(data / "llm_training")
-    predictor = _fitted(rows)
-    return _run_splits(
-        rows, predictor, SPLITS, _without_lengths(read_without_lengths(data / "llm_training"), predictor)
-    )
+    return _run_splits(rows, _fitted(rows), data / "llm_training")
 
 
 def _costs(rows: pd.DataFrame) -> pd.DataFrame:
@@ -111,12 +107,10 @@ def _without_lengths(rows: pd.DataFrame, predictor: LargeModelPredictor) -> pd.D
     return about.assign(method="gpudemand", ratio=np.round(found[:, 0] / y, 4), inside=inside)
 
 
-def _run_splits(
-    rows: pd.DataFrame, predictor: LargeModelPredictor, splits: Sequence[str], further: pd.DataFrame
-) -> pd.DataFrame:
+def _run_splits(rows: pd.DataFrame, predictor: LargeModelPredictor, train: Path) -> pd.DataFrame:
     print(f"{len(rows)} configurations: {rows['class'].value_counts().to_dict()}")
-    kept = [_held_out(rows, target, name, split) for split in splits for name, target in predictor.targets.items()]
-    found = pd.concat([*kept, further], ignore_index=True)
+    kept = [_held_out(rows, target, name, split) for split in SPLITS for name, target in predictor.targets.items()]
+    found = pd.concat([*kept, _without_lengths(read_without_lengths(train), predictor)], ignore_index=True)
     print(f"\n{lines(found)}")
     return found
 
@@ -127,12 +121,10 @@ def ablate(rows: pd.DataFrame) -> None:
     y, source = rows["seconds_per_token"].to_numpy(dtype=float), rows["source"].to_numpy(dtype=object)
     known = np.isfinite(y)
     for out in ("nothing", *TIME_PRIORS):
-        # A coefficient of fused or of plain stacks alone is as that of the others.
-        other = _SHARED.get(out)
 
-        def formula(terms: Any, c: Any, out: str = out, other: str | None = other) -> Any:
+        def formula(terms: Any, c: Any, out: str = out) -> Any:
             """Seconds a token without a coefficient."""
-            return seconds_per_token(terms, {**c, out: c[other] if other else 1e-9})
+            return seconds_per_token(terms, {**c, out: c.get(_SHARED.get(out), 1e-9)})
 
         target = Target(formula, {name: prior for name, prior in TIME_PRIORS.items() if name != out})
         mean, _ = target.held_out_by(expansion, y, source, source)
@@ -146,12 +138,9 @@ def ablate(rows: pd.DataFrame) -> None:
 _SHARED = {
     "expert products": "products",
     "expert products, plain": "expert products",
-    "elementwise, fused": "elementwise",
     "data, fused": "data",
     "launch, grouped": "launch",
-    "fp8 products": "products",
-    "fp4 products": "fp8 products",
-    "dequantise, gptq": "dequantise",
+    "fp4 products": "products",
 }
 #: Name -> target, split, and what rows it is of.
 _LINES: dict[str, tuple[str, str, str]] = {

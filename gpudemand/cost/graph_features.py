@@ -30,25 +30,20 @@ OPERATOR_CLASSES = (
 
 
 class Optimizer(NamedTuple):
-    """Bytes a parameter of states and, while weights are updated, of roots of second moments.
-
-    PyTorch's own optimizers make all roots before they divide by them. Beside weights in half precision, most keep a
-    copy in single precision.
-    """
+    """Bytes a parameter of states; beside weights in half precision, most keep a copy in single precision."""
 
     states: float
-    roots: float = 0.0
     keeps_master: bool = True
 
 
 OPTIMIZERS = {
     "sgd": Optimizer(0.0),
     "momentum": Optimizer(4.0),
-    "rmsprop": Optimizer(4.0, 4.0),
-    "adagrad": Optimizer(4.0, 4.0),
-    "adam": Optimizer(8.0, 4.0),
-    "adamw": Optimizer(8.0, 4.0),
-    "adamw_bf16": Optimizer(4.0, 2.0, keeps_master=False),
+    "rmsprop": Optimizer(4.0),
+    "adagrad": Optimizer(4.0),
+    "adam": Optimizer(8.0),
+    "adamw": Optimizer(8.0),
+    "adamw_bf16": Optimizer(4.0, keeps_master=False),
     "adamw_8bit": Optimizer(2.0, keeps_master=False),
     "adafactor": Optimizer(0.02, keeps_master=False),
     "muon": Optimizer(4.0),

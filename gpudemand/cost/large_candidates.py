@@ -18,17 +18,10 @@ from gpudemand.cost.large_time import TIME_PRIORS, USUAL_YEAR, step_seconds, tim
 from gpudemand.cost.parallel import Parallel
 from gpudemand.units import GIB
 
-#: Memory that a candidate may need, over that of the device: its estimate is rough, and what ran did fit.
-_SLACK = 1.15
-#: Odds of what is recomputed, if nothing is said, without and with fused kernels. Set by hand: who recomputes tends to
-#: say so, and the shares of those that say it (.27, .24, .49; .25, .33, .42) err more on runs of which it is not known.
-_LEVEL_ODDS: tuple[dict[bool | str, float], ...] = (
-    {False: 0.5, "full": 0.5},
-    {False: 0.45, "selective": 0.4, "full": 0.15},
-)
-#: How AdamW may keep its states, if nothing is said, and the odds; and those of weights in half precision beside
-#: states in single precision, as DeepSpeed keeps them on one GPU too.
-_ADAMW, _BOTH = {"adamw": 1.0, "adamw_bf16": 0.5, "adamw_8bit": 0.25}, 0.25
+#: What may be recomputed, without and with fused kernels; the whole of a layer with these only where nothing else fits.
+_LEVELS: tuple[tuple[bool | str, ...], ...] = ((False, "full"), (False, "selective", "full"))
+#: States of an optimizer that is not known, the usual first; those in half precision where these do not fit.
+_STATES = ("adamw", "adamw_bf16")
 #: Shares among public projects that state it, as ``python -m benchmarks.cost.llm`` counts them: GPUs that share the
 #: experts, whether a pipeline is interleaved, and tokens of a sample.
 _SEEN: dict[str, dict[int, float]] = {
@@ -38,32 +31,24 @@ _SEEN: dict[str, dict[int, float]] = {
 }
 #: The commonest of the lengths.
 USUAL_LENGTH = max(_SEEN["length"], key=lambda size: _SEEN["length"][size])
-#: Odds of an unknown micro-batch to the fastest that fits, a power of their paces: who may choose leaves no GPU idle.
-_PACE_ODDS = 4.0
-#: Layouts that stay of those that fit, fastest first, and the odds of each to the one before.
-_LAYOUTS, _ODDS = 4, 0.5
+#: Layouts that stay of those that fit, the fastest.
+_LAYOUTS = 4
 _SPEEDS = {name: mean for name, (mean, _) in TIME_PRIORS.items()}
 
 
 def candidates(run: TrainingRun) -> list[tuple[float, TrainingRun]]:
     """Probability and run of each way to fill in what is unknown.
 
-    What does not fit into the memory of the device is left out if anything does. Of unknown layouts and micro-batches
-    the fastest are the likeliest.
+    What does not fit into the memory of the device is left out if anything does. Layouts are the fastest, degrees as
+    frequent as in public projects, and micro-batches weighed by their speed: who may choose leaves no GPU idle.
     """
     if run.length is None:
         return [(share * odds, way) for share, one in _with_lengths(run) for odds, way in candidates(one)]
     if run.is_known and not _has_open_states(run):
         return [(1.0, run)]
     layouts = [run] if run.parallel is not None and run.layout.sharding is not None else plausible_layouts(run)
-    weights = [_ODDS**place for place in range(len(layouts))]
-    found = [
-        (weight * odds, one)
-        for weight, layout in zip(weights, layouts, strict=True)
-        for odds, one in _weighted(_fitting([way for one in _with_degrees(layout) for way in _filled(one)]))
-    ]
-    total = sum(weight for weight, _ in found)
-    return [(weight / total, one) for weight, one in found]
+    each = [_fitting([way for one in _with_degrees(layout) for way in _filled(one)]) for layout in layouts]
+    return [(odds / len(layouts), one) for runs in each for odds, one in _weighted(_plainest(runs))]
 
 
 def _with_lengths(run: TrainingRun) -> list[tuple[float, TrainingRun]]:
@@ -117,13 +102,13 @@ _ASSUMED: dict[str, Callable[[TrainingRun], Any]] = {
     "interleaving": lambda way: way.layout.virtual_degree,
     "sharding": lambda way: way.layout.sharding,
     "micro-batch": lambda way: way.micro_batch,
-    "checkpointing": lambda way: way.checkpointing or "none",
-    "optimizer": lambda way: way.optimizer,
 }
 #: Those whose weights are shares of public projects.
 _COUNTED = ("seq_len", "expert parallel", "interleaving")
 #: Options that follow from others where a job leaves them out -> its value for them, and that of a way.
 _IMPLIED: dict[str, tuple[Callable[[TrainingJob], Any], Callable[[TrainingRun], Any]]] = {
+    "checkpointing": (lambda job: job.checkpointing, lambda way: way.checkpointing or "none"),
+    "optimizer": (lambda job: job.optimizer, lambda way: way.optimizer or "adamw"),
     "kernels": (lambda job: job.kernels, lambda way: "fused" if way.is_tuned else "plain"),
     "FlashAttention": (
         lambda job: None if job.attention == "flash" else job.attention,
@@ -148,6 +133,7 @@ def assumptions(run: TrainingRun) -> list[str]:
     ...     print(line)
     expert parallel 8, seen in 65 % of such runs
     interleaving 4, seen in 85 % of such runs
+    optimizer adamw, as usual with the rest
     kernels fused, as usual with the rest
     FlashAttention 3, as usual with the rest
     experts grouped, as usual with the rest
@@ -173,26 +159,10 @@ def assumptions(run: TrainingRun) -> list[str]:
 
 
 def _weighted(runs: list[TrainingRun]) -> list[tuple[float, TrainingRun]]:
-    """Probabilities of runs of one layout, which sum to 1."""
-    odds = np.array(
-        [
-            _degree_odds(run)
-            * _LEVEL_ODDS[run.is_tuned].get(run.checkpointing or False, 0.5)
-            * _ADAMW.get(run.optimizer or "", 1.0)
-            * (_BOTH if run.n_gpus == 1 and run.layout.sharding != "none" else 1.0)
-            for run in runs
-        ]
-    )
-    if len({run.micro_batch for run in runs}) > 1:
-        odds = odds * _pace_odds(runs)
+    """Probabilities of runs of one layout, which sum to 1: shares of its degrees, times speeds of micro-batches."""
+    speed = 1.0 / pd.Series(_seconds_per_token(runs))
+    odds = speed / speed.groupby([str(run.layout) for run in runs]).transform("sum") * list(map(_degree_odds, runs))
     return list(zip((odds / odds.sum()).tolist(), runs, strict=True))
-
-
-def _pace_odds(runs: list[TrainingRun]) -> FloatArray:
-    """Odds of micro-batches, each to the fastest of the same options."""
-    pace = pd.Series(_seconds_per_token(runs))
-    options = [str((run.checkpointing, run.optimizer, run.layout)) for run in runs]
-    return np.asarray((pace.groupby(options).transform("min") / pace) ** _PACE_ODDS)
 
 
 def _seconds_per_token(runs: list[TrainingRun]) -> FloatArray:
@@ -207,20 +177,21 @@ def _has_open_states(run: TrainingRun) -> bool:
 
 def _filled(run: TrainingRun, *, smallest: bool = False) -> Iterator[TrainingRun]:
     """Runs with all unknown options but the layout filled in; of micro-batches the smallest only, if asked."""
-    levels = [run.checkpointing] if run.checkpointing is not None else list(_LEVEL_ODDS[run.is_tuned])
-    optimizers = list(_ADAMW) if _has_open_states(run) else [run.optimizer or "adamw"]
-    for optimizer, level, size in itertools.product(optimizers, levels, run.micro_batches()[: 1 if smallest else None]):
-        way = replace(run if run.micro_batch else run.with_batch(size), checkpointing=level, optimizer=optimizer)
-        yield way
-        if run.n_gpus == 1 and optimizer == "adamw" and _has_open_states(run):
-            yield replace(way, parallel=Parallel(1, sharding="zero1"))
+    levels = _LEVELS[run.is_tuned] if run.checkpointing is None else (run.checkpointing,)
+    states = _STATES if _has_open_states(run) else (run.optimizer or "adamw",)
+    for optimizer, level, size in itertools.product(states, levels, run.micro_batches()[: 1 if smallest else None]):
+        yield replace(run if run.micro_batch else run.with_batch(size), checkpointing=level, optimizer=optimizer)
+
+
+def _plainest(runs: list[TrainingRun]) -> list[TrainingRun]:
+    """Those of the runs with the usual states and, if there are any, without what only a lack of memory asks for."""
+    ranks = [(run.optimizer == _STATES[1], run.is_tuned and run.checkpointing == "full") for run in runs]
+    return [run for run, rank in zip(runs, ranks, strict=True) if rank == min(ranks)]
 
 
 def _fitting(runs: list[TrainingRun]) -> list[TrainingRun]:
     needed = needed_bytes(pd.DataFrame(list(map(memory_terms, runs))), MEMORY_MEANS)
-    fit = [
-        run for run, size in zip(runs, needed, strict=True) if size <= _SLACK * run.job.hardware.usable_memory_gib * GIB
-    ]
+    fit = [run for run, size in zip(runs, needed, strict=True) if size <= run.job.hardware.usable_memory_gib * GIB]
     return fit or [runs[int(needed.argmin())]]
 
 

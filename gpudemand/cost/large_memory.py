@@ -114,8 +114,6 @@ def layers_in_flight(run: TrainingRun, stage: int) -> float:
     return layers * chunks / parts
 
 
-#: Year in which Transformers made a fused AdamW its default (`TrainingArguments.optim`, with PyTorch 2.8).
-_FUSED_UPDATE = 2025.0
 #: Elements that DeepSpeed's buckets of gradients, and of gathered parameters, hold by default.
 _BUCKET = 5e8
 #: Parts of a step's memory in the order in which they print.
@@ -134,7 +132,6 @@ MEMORY_PRIORS = {
     "activations, fused": (1.0, 0.125),
     "logits": (12.0, 0.15),
     "logits, fused": (4.0, 0.2),
-    "gathered": (1.0, 0.2),
     "fragmentation": (0.15, 0.18),
     "fragmentation, fsdp": (0.15, 0.18),
     "context": (1.0, 0.2),
@@ -147,7 +144,7 @@ def memory_terms(run: TrainingRun) -> dict[str, float]:
     """Bytes of each kind on the GPU that holds most, of a run without unknown options.
 
     Returns ``parameters``, ``gradients``, ``states``, ``activations``, ``logits`` (a byte an element), ``gathered``,
-    ``buffers``, ``update`` (while weights are updated); ``transient`` (1 where gradients are freed before activations
+    ``buffers``; ``transient`` (1 where gradients are freed before activations
     are made), ``fused``, ``fused_loss``, ``several``, ``eager_fsdp``; ``allocator`` and ``process``, 1 where these
     count (`READINGS`); ``capacity``, bytes of the device.
 
@@ -170,9 +167,6 @@ def memory_parts(terms: Terms, coefficients: Mapping[str, float]) -> dict[str, F
     """Bytes by purpose (`PARTS`) at the peak of a step."""
     column = {name: np.asarray(terms[name], dtype=float) for name in terms}
     passing = _passing(column, coefficients)
-    # An update comes when activations are gone.
-    updating = column["update"] > passing["activations"] + passing["logits"]
-    passing = {name: np.where(updating, 0.0, values) for name, values in passing.items()}
     # Gradients are made as activations are freed: the peak is at the loss or after the backward pass.
     late = column["transient"] * column["gradients"] > passing["activations"] + passing["logits"]
     gradients = np.where((column["transient"] > 0) & ~late, 0.0, column["gradients"])
@@ -182,8 +176,8 @@ def memory_parts(terms: Terms, coefficients: Mapping[str, float]) -> dict[str, F
         "optimizer states": column["states"],
         "activations": np.where(late, 0.0, passing["activations"]),
         "logits": np.where(late, 0.0, passing["logits"]),
-        "gathered layers": coefficients["gathered"] * column["gathered"],
-        "buffers": column["buffers"] + np.where(updating, column["update"], 0.0),
+        "gathered layers": column["gathered"],
+        "buffers": column["buffers"],
     }
     share = coefficients["fragmentation"] + coefficients["fragmentation, fsdp"] * column["eager_fsdp"]
     needed = np.asarray(sum(parts.values()))
@@ -239,7 +233,6 @@ def _stage_terms(run: TrainingRun, stage: int) -> dict[str, float]:
         "logits": _logits(run, stage),
         "gathered": _gathered(run),
         "buffers": _buffers(run, sum(trained), gradient),
-        "update": OPTIMIZERS[run.optimizer or "adamw"].roots * held(trained, "states") * _updates_at_once(run),
         **_properties(run),
     }
 
@@ -268,7 +261,7 @@ def fuses_loss(run: TrainingRun) -> bool:
 
 def parameter_bytes(run: TrainingRun) -> tuple[float, float, float]:
     """Bytes a parameter of weights, gradients and of optimizer states with weights in single precision."""
-    state, _, keeps_master = OPTIMIZERS[run.optimizer or "adamw"]
+    state, keeps_master = OPTIMIZERS[run.optimizer or "adamw"]
     if run.job.adapter is not None:
         weight = _SINGLE if not run.is_mixed else run.job.adapter.bits / 8.0
         return weight, _SINGLE, state
@@ -328,19 +321,6 @@ def _adapter_bytes(run: TrainingRun, trained: tuple[float, float]) -> float:
     ends, kept = sum(_ends(run)), _SINGLE if by == 1 else _HALF
     beyond = kept - run.job.adapter.bits / 8.0 if run.is_mixed and run.job.adapter.bits < 16 else 0.0
     return (_SINGLE * trained[0] + beyond * ends / run.layout.tensor / run.layout.pipeline) / by
-
-
-def _updates_at_once(run: TrainingRun) -> bool:
-    """Whether the optimizer is PyTorch's own, of many kernels; others and compiled stacks have fused ones.
-
-    So have plain stacks since Transformers takes PyTorch's fused AdamW by default.
-    """
-    return not (
-        (run.job.stack_year or 0.0) >= _FUSED_UPDATE
-        or run.job.execution == "compiled"
-        or run.job.offload in ("optimizer", "all")
-        or _keeps_half_weights(run)
-    )
 
 
 def _offloads_gradients(run: TrainingRun) -> bool:

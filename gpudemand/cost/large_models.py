@@ -336,7 +336,7 @@ class Target:
         return mean, np.asarray(np.hypot(own, np.sqrt(variance)))
 
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 class Expansion(NamedTuple):

@@ -134,10 +134,19 @@ def test_unknown_degrees_are_candidates_and_widen_the_interval():
     assert candidates(known) == [(1.0, known)]
     table = LargeModelPredictor.load().predict([unknown, known])
     usual = ("kernels fused", "FlashAttention 3", "experts grouped", "loss fused", "stack_year 2024")
+    assert assumptions(run_of(MIXTRAL, optimizer=None, checkpointing=None))[:2] == [
+        "checkpointing full, as usual with the rest",
+        "optimizer adamw_bf16, as usual with the rest",
+    ]
     wide, narrow = table["step_time_s-hi-90"] / table["step_time_s-lo-90"]
     assert wide > narrow
     assert assumptions(known) == [f"{one}, as usual with the rest" for one in usual]
-    adapter = {"adapter": LoRA(16), "checkpointing": "full", "parallel": Parallel(tensor=8, sharding="zero1")}
+    adapter = {
+        "adapter": LoRA(16),
+        "optimizer": "adamw",
+        "checkpointing": "full",
+        "parallel": Parallel(tensor=8, sharding="zero1"),
+    }
     adapted = TrainingJob.from_config("llama-3-8b", 4096, n_gpus=8, micro_batch=1, **adapter)
     assert assumptions(adapted.run) == [f"{one}, as usual with the rest" for one in usual if "experts" not in one]
     told = {"kernels": "fused", "attention": "flash-3", "experts": "grouped", "cross_entropy": "fused"}

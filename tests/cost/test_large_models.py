@@ -206,20 +206,6 @@ def test_sharded_gradients_wait_where_the_optimizer_does(sharding, kept):
     assert terms["gradients"] == kept * LLAMA.n_parameters
 
 
-def test_an_update_makes_the_roots_of_all_second_moments():
-    weights = {name: mean for name, (mean, _) in MEMORY_PRIORS.items()}
-    short = run_of(seq_len=64, checkpointing="full")
-    runs = [
-        short,
-        replace(short, optimizer="adamw_bf16"),
-        run_of(seq_len=64, checkpointing="full", execution="compiled"),
-        run_of(seq_len=32768),
-    ]
-    runs.append(run_of(seq_len=64, checkpointing="full", stack_year=2026))  # Transformers has a fused one by then
-    buffers = memory_parts(pd.DataFrame(list(map(memory_terms, runs))), weights)["buffers"] / LLAMA.n_parameters
-    assert buffers.tolist() == [4, 2, 0, 0, 0]
-
-
 def test_a_device_is_full_without_the_blocks_that_an_allocator_keeps():
     terms = pd.DataFrame([memory_terms(run_of())])
     weights = {name: mean for name, (mean, _) in MEMORY_PRIORS.items()}
@@ -288,9 +274,8 @@ def test_quantised_weights_of_gptq_take_longer_to_use():
     """In kernels of their own speed: they say nothing about element-wise ones of activations."""
     one, many = (time_terms(run_of(adapter=LoRA(16, bits=4, quantizer=name))) for name in ("bitsandbytes", "gptq"))
     plain = time_terms(run_of(adapter=LoRA(16)))
-    assert many["dequantise, gptq"] > 4 * one["dequantise"] > 0
+    assert many["dequantise"] > 4 * one["dequantise"] > 0 == plain["dequantise"]
     assert one["elementwise"] == many["elementwise"] == plain["elementwise"]
-    assert many["dequantise"] == plain["dequantise"] == one["dequantise, gptq"] == 0
     assert "gptq" in str(run_of(adapter=LoRA(16, bits=4, quantizer="gptq")))
 
 
@@ -342,11 +327,11 @@ def test_what_is_unknown_is_marginalised_over_what_fits():
     assert {one.checkpointing for _, one in candidates(tight.with_batch(4, 1))} == {"full"}
 
 
-def test_micro_batches_that_leave_a_gpu_idle_are_unlikely():
+def test_micro_batches_are_as_likely_as_they_are_fast():
     ways = candidates(run_of(model=published("qwen-1.8b"), seq_len=256, micro_batch=None, global_batch=32))
     odds = pd.Series([weight for weight, _ in ways]).groupby([one.micro_batch for _, one in ways]).sum()
     assert odds.is_monotonic_increasing
-    assert odds[1] < 0.1 * odds[32]
+    assert odds[1] < 0.2 * odds[32]
 
 
 def test_a_sharding_that_is_unknown_is_one_of_those_that_fit():
@@ -360,11 +345,17 @@ def test_a_sharding_that_is_unknown_is_one_of_those_that_fit():
     assert high == pytest.approx(32 * low)
 
 
-def test_states_of_unknown_precision_are_single_half_or_beside_half_weights():
-    open_run = run_of(model=published("qwen-1.8b"), optimizer=None)
-    states = [memory_terms(one)["states"] + memory_terms(one)["parameters"] for _, one in candidates(open_run)]
-    each = [round(amount / open_run.model.n_parameters) for amount in states]
-    assert sorted(each) == [4, 6, 12, 14]
+def test_states_give_way_and_fused_stacks_recompute_all_only_where_memory_needs_it():
+    layout = {"n_gpus": 8, "parallel": Parallel(sharding="fsdp"), "checkpointing": None, "optimizer": None}
+    runs = [
+        run_of(published(f"llama-3-{size}"), micro_batch=micro, **layout)
+        for size, micro in (("8b", 1), ("8b", 4), ("70b", 1))
+    ]
+    found = [{(way.optimizer, way.checkpointing) for _, way in candidates(run)} for run in runs]
+    assert found == [{("adamw", False), ("adamw", "full")}, {("adamw", "full")}, {("adamw_bf16", "full")}]
+    fused = run_of(published("llama-3-8b"), kernels="fused", micro_batch=1, **layout)
+    assert {way.checkpointing for _, way in candidates(fused)} == {False, "selective"}
+    assert {way.checkpointing for _, way in candidates(fused.with_batch(8, 1))} == {"full"}
 
 
 def test_logits_are_gone_when_a_layer_is_recomputed():
