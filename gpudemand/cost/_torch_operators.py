@@ -290,7 +290,7 @@ class KernelRecorder:
         #: Operations so far, with those that causal masks save.
         self.flops = 0.0
         self.launches: list[Launch] = []
-        self._known: dict[Hashable, tuple[tuple[Any, ...], Launch | None]] = {}
+        self._known: dict[Hashable, tuple[list[Any], Launch | None]] = {}
 
     def mode(self) -> Any:
         """Context in which every operator that is dispatched is recorded."""
@@ -328,13 +328,14 @@ class KernelRecorder:
         call = _signature(func, args, kwargs)
         key = call and (call, self.backward, self.is_casting)
         if key in self._known:
-            (shape, stride, dtype), launch = self._known[key]
-            result = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+            layouts, launch = self._known[key]
+            made = [layout and torch.empty_strided(*layout[:2], dtype=layout[2], device="meta") for layout in layouts]
+            result = made[0] if len(made) == 1 else tuple(made)
         else:
             result = func(*args, **kwargs)
             launch = self._launch(func, args, kwargs, result)
-            if key and type(result) is torch.Tensor and result.is_meta:  # no fake one, which has a device besides
-                self._known[key] = (result.shape, result.stride(), result.dtype), launch
+            if key and (layouts := _layouts(result)):
+                self._known[key] = layouts, launch
         if launch:
             self.launches.append(launch)
             self.flops += launch.flops * (2.0 if launch.is_causal else 1.0)
@@ -357,13 +358,23 @@ class KernelRecorder:
 
 
 def _signature(func: Any, args: Any, kwargs: Any) -> Hashable:
-    """What determines the one new tensor that an operator gives on the meta device; None for other operators."""
+    """What determines the new tensors that an operator gives on the meta device; None for other operators."""
     schema = func._schema
     is_new = not (schema.is_mutable or func.is_view or func._overloadpacket.__name__ in _FREE)
-    if not is_new or [str(result.type) for result in schema.returns] != ["Tensor"]:
+    if not is_new or {str(result.type) for result in schema.returns} != {"Tensor"}:
         return None
     parts = [_part(value) for value in (*args, *kwargs.values())]
     return None if _UNKNOWN in parts else (func, tuple(kwargs), *parts)
+
+
+def _layouts(result: Any) -> list[Any]:
+    """Shape, strides and type of each result, None where it is None; empty if one is not plainly on the meta device."""
+    import torch
+
+    results = result if isinstance(result, tuple) else (result,)
+    if any(one is not None and not (type(one) is torch.Tensor and one.is_meta) for one in results):
+        return []  # a fake tensor has a device besides
+    return [one if one is None else (one.shape, one.stride(), one.dtype) for one in results]
 
 
 def _part(value: Any) -> Hashable:
