@@ -23,7 +23,7 @@ from benchmarks.cost.on_gpu.operators import OneOperator
 from benchmarks.cost.traced import CACHE, TraceCache
 from gpudemand.cost import TrainingJob
 from gpudemand.cost.feature_table import ARCHITECTURE
-from gpudemand.cost.host import LAUNCHES, TENSOR_LAUNCHES
+from gpudemand.cost.host import LAUNCHES, STEP_LAUNCHES, TENSOR_LAUNCHES
 from gpudemand.cost.model import step_time_inputs
 from gpudemand.cost.networks import family_of
 from gpudemand.cost.regression import cauchy_weights, fit_nonnegative
@@ -31,6 +31,8 @@ from gpudemand.cost.step_time_model import DEVICE_TIME, StepTimeModel
 from gpudemand.datasets.registry import data_folder
 
 log = logging.getLogger(__name__)
+#: Share of a step up to which work at the peaks leaves it bound by the host.
+_LITTLE = 0.2
 _DESIGNS: dict[str, Any] = {"decoders": Decoder, "operators": OneOperator}
 
 
@@ -134,21 +136,27 @@ def together(*tables: pd.DataFrame) -> pd.DataFrame:
 
 
 def host_constants(own: pd.DataFrame) -> pd.Series:
-    """Seconds a launch of the machines, launches that a tensor of parameters costs, and sharpness of `step_seconds`."""
+    """Seconds a launch of the machines, launches of a tensor of parameters and of a step, sharpness of `step_seconds`."""
     rows = pd.read_csv(data_folder() / "cost" / "h200" / "steps.csv").query("status == 'ok'").reset_index(drop=True)
     table = own[own["set"] == "networks of libraries"].reset_index(drop=True)
     host = rows[[f"host_{part}_s" for part in ("forward", "backward", "update")]].sum(axis=1).to_numpy()
     tensors = (rows["parameter_tensors"] * (table["mode"] == "train")).to_numpy(dtype=float)
-    parts = pd.DataFrame({"kernel": table[LAUNCHES] - TENSOR_LAUNCHES * tensors, "tensor": tensors})
+    steps = STEP_LAUNCHES * (table["mode"] == "train")
+    parts = pd.DataFrame({"kernel": table[LAUNCHES] - TENSOR_LAUNCHES * tensors - steps, "tensor": tensors})
     found = fit_nonnegative(parts, host, cauchy_weights(np.zeros(len(host)), 1.0))
     powers = np.arange(2.0, 13.0)
     device, seconds = rows["kernel_s"].to_numpy(), rows["step_time_s"].to_numpy()
     error = [np.abs(np.log(seconds / (device**p + host**p) ** (1 / p))).mean() for p in powers]
     machines = time_model_of(None, own).hosts_
+    single = own[own["set"] == "operators"]
+    work = single.filter(regex="^work:(?!.*:launch$)").sum(axis=1)
+    logs = single["host"].map(dict(zip(sorted(own["host"].unique()), machines.logs, strict=True)))
+    waited = single["step_time_s"] / np.exp(logs) - (single[LAUNCHES] - STEP_LAUNCHES)
     return pd.Series(
         {
             **{f"seconds a launch, machine {place}": np.exp(log) for place, log in enumerate(machines.logs, start=1)},
             "launches a tensor": found["tensor"] / found["kernel"],
+            "launches a step": waited[work < _LITTLE * single["step_time_s"]].median(),
             "sharpness": powers[int(np.argmin(error))],
         }
     )

@@ -17,6 +17,9 @@ LAUNCHES = "launches"
 #: Launches that a tensor of parameters costs beside its kernels: gradient accumulation, cast and update (fitted to the
 #: host's seconds of profiled steps: ``python -m benchmarks.cost.h200``).
 TENSOR_LAUNCHES = 2.6
+#: Launches that a training step costs besides: starting the backward pass, the optimizer, clearing gradients (median of
+#: single operators that the host bounds; same script).
+STEP_LAUNCHES = 12.0
 #: How sharply a step changes from being bound by the host to being bound by the device; the power of the mean of the
 #: two that fits profiled steps best (same script).
 _SHARPNESS = 4.0

@@ -17,7 +17,7 @@ from gpudemand._array import BoolArray, FloatArray
 from gpudemand._validation import check_columns, check_length
 from gpudemand.cost.graph import OpGraph, check_graphs, per_graph
 from gpudemand.cost.graph_features import step_kernels, time_steps
-from gpudemand.cost.host import LAUNCHES, TENSOR_LAUNCHES
+from gpudemand.cost.host import LAUNCHES, STEP_LAUNCHES, TENSOR_LAUNCHES
 from gpudemand.cost.operators import KINDS, MATRIX_KINDS
 
 if TYPE_CHECKING:
@@ -183,7 +183,8 @@ def _launches(graph: OpGraph, half: bool, jobs: pd.DataFrame, passes: dict[bool,
     """Launches of an eager step in PyTorch; others are compiled, and their launches are part of the work."""
     calls = _totals(graph, half)["launches"]
     kernels = sum(passes[backward] * calls.xs(backward, level=1).sum() for backward in calls.index.unique(1))
-    return np.asarray(_eager(jobs) * (kernels + TENSOR_LAUNCHES * graph.n_tensors * passes[True]), dtype=float)
+    training = passes[True] * (STEP_LAUNCHES + TENSOR_LAUNCHES * graph.n_tensors)
+    return np.asarray(_eager(jobs) * (kernels + training), dtype=float)
 
 
 def _eager(jobs: pd.DataFrame) -> BoolArray:
@@ -272,7 +273,8 @@ def _kind_terms(kind: str, amounts: pd.Series, moved: FloatArray, jobs: pd.DataF
     byte_s = 1e-9 / jobs["device_bandwidth_gb_s"].to_numpy(dtype=float)
     terms = {
         "bytes": moved * byte_s,
-        "launch": LAUNCH_S * np.where(_on_gpu(jobs), amounts["launches"], amounts["calls"]),
+        # Time steps of a recurrent layer wait for one another even where a library launches them at once.
+        "launch": LAUNCH_S * np.full(len(jobs), amounts["calls"]),
     }
     for name in ("flops", "tiles"):
         if amounts[name] or amounts[f"fixed_{name}"]:

@@ -11,7 +11,7 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.cost.graph import Operator, OpGraph
 from gpudemand.cost.graph_features import autocast_bytes
-from gpudemand.cost.host import LAUNCHES, TENSOR_LAUNCHES
+from gpudemand.cost.host import LAUNCHES, STEP_LAUNCHES, TENSOR_LAUNCHES
 from gpudemand.cost.operators import Kernel
 from gpudemand.cost.roofline import LOWER_BOUND, parallel_terms, step_terms
 
@@ -219,13 +219,13 @@ def test_the_host_launches_the_kernels_of_eager_steps_on_gpus_and_updates_each_t
     both = step_terms(eager(mode=["train", "infer"]), [graph] * 2)[LAUNCHES]
     assert both[1] == 2
     without = step_terms(eager(), [replace(graph, n_tensors=0)])[LAUNCHES][0]
-    assert without > 2
+    assert without > 2 + STEP_LAUNCHES
     assert both[0] == pytest.approx(without + 2 * TENSOR_LAUNCHES)
     for other in ({"execution": "compiled"}, {"framework": "keras"}, {"device": "cpu"}):
         assert step_terms(eager(**other), [graph])[LAUNCHES][0] == 0
 
 
-def test_all_time_steps_of_a_recurrent_layer_are_launched_at_once_on_gpus() -> None:
+def test_time_steps_of_a_recurrent_layer_are_launched_at_once_on_gpus_and_wait_for_one_another() -> None:
     steps, weight_bytes = 100, 4e6
     layer = Operator(
         "LSTM", "", "l", "lstm", (1, 100, 512), steps * weight_bytes / 2, 10**6, weight_bytes, 400.0, 400.0, 0.0
@@ -234,7 +234,7 @@ def test_all_time_steps_of_a_recurrent_layer_are_launched_at_once_on_gpus() -> N
     on_gpu, on_cpu = (step_terms(eager(mode="infer", device=name), [graph]) for name in ("cuda", "cpu"))
     assert on_gpu[LAUNCHES][0] == pytest.approx(1)
     launched = [name for name in on_gpu if name.endswith(":launch")]
-    assert on_cpu[launched].sum(axis=1)[0] == pytest.approx(steps * on_gpu[launched].sum(axis=1)[0])
+    assert on_cpu[launched].sum(axis=1)[0] == on_gpu[launched].sum(axis=1)[0] == pytest.approx(steps * 1e-5)
 
 
 @pytest.mark.parametrize(
