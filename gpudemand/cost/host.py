@@ -19,7 +19,7 @@ LAUNCHES = "launches"
 TENSOR_LAUNCHES = 2.6
 #: Launches that a training step costs besides: starting the backward pass, the optimizer, clearing gradients (median of
 #: single operators that the host bounds; same script).
-STEP_LAUNCHES = 12.0
+STEP_LAUNCHES = 13.0
 #: How sharply a step changes from being bound by the host to being bound by the device; the power of the mean of the
 #: two that fits profiled steps best (same script).
 _SHARPNESS = 4.0

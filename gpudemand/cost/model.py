@@ -334,7 +334,7 @@ class CostModel:
         folder : path-like, optional
             Where `save` wrote it; the bundled one by default.
         host : float or str, optional
-            The machine that launches kernels on a GPU: seconds a launch (two virtual machines took 2.8e-5 and 3.3e-5,
+            The machine that launches kernels on a GPU: seconds a launch (two virtual machines took 2.1e-5 and 3.3e-5,
             ``python -m benchmarks.cost.h200``), or a GPU whose measured hosts it is like, such as ``"H200"``. By
             default those of the GPU of each job, uncertain where none was measured; `calibrate` finds it.
 
