@@ -83,7 +83,9 @@
       const { required, installed } = content;
       const data = uPlot.join([...lines.map((line) => [line.x, line.y]), [installed.x, lasting(required, pick(required.y, ...cell), installed.x),
         installed.y[order]]]).map((column) => Array.from(column, (each) => each ?? null)); // no value of another day
-      panel.querySelector(".said").textContent = pick(content.said, ...cell);
+      // The page begins with the answer to what was asked for.
+      const stated = content.choices.every((each) => each.name === "order" || chosen(panel, each.name) === each.chosen);
+      panel.querySelector(".said").textContent = stated ? "" : pick(content.said, ...cell);
       panel.querySelector(".leads").textContent = content.orders[order];
       draw(panel, data, series, bands, seen, (zoom) => (seen = zoom));
     };

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
+from joblib import cpu_count
 from scipy.stats import norm
 
 from gpudemand._array import STRING, FloatArray, IntArray
@@ -28,6 +30,7 @@ from gpudemand.units import parse_duration
 if TYPE_CHECKING:
     from gpudemand.study.study import Study
 
+_T = TypeVar("_T")
 _Z95 = float(norm.ppf(0.95))
 #: Quantiles of the need, and deviations of run times, between which numbers of GPUs are interpolated.
 _NEEDS, _DEVIATIONS = np.array([0.05, 0.5, 0.95]), np.array([-_Z95, 0.0, _Z95])
@@ -128,7 +131,7 @@ class PurchaseComparison:
     @cached_property
     def table(self) -> pd.DataFrame:
         """See `compare_purchases`."""
-        rows = [option.row(self.years) for option in self.options]
+        rows = _each(lambda option: option.row(self.years), self.options)
         types = dict.fromkeys(name for row in rows for name in row if name.startswith("gpus_"))
         rows = [dict.fromkeys(types, 0.0) | row for row in rows]
         table = pd.DataFrame(rows)
@@ -149,7 +152,7 @@ class PurchaseComparison:
             ``cost-high``.
         """
         self._check_prices()
-        return pd.DataFrame([row for option in self.options for row in option.changes()])
+        return pd.DataFrame([row for rows in _each(Option.changes, self.options) for row in rows])
 
     @cached_property
     def break_even(self) -> pd.DataFrame:
@@ -168,7 +171,7 @@ class PurchaseComparison:
         rivals = [option for option in self.options if option.keeps_promise]
         if len(rivals) < 2:
             return pd.DataFrame(columns=columns)
-        by_work = {option.name: option.cost_by_work() for option in rivals}
+        by_work = dict(zip((each.name for each in rivals), _each(Option.cost_by_work, rivals), strict=True))
         cheapest = min(rivals, key=lambda option: option.row(self.years)["cost_year"])
         rows = []
         for option in rivals:
@@ -196,7 +199,7 @@ class PurchaseComparison:
             raise InputError(
                 "fewer than two of the options keep the target for waits, so nothing decides between them."
             )
-        first, second = ({row["input"]: row for row in each.changes()} for each in rivals[:2])
+        first, second = ({row["input"]: row for row in rows} for rows in _each(Option.changes, rivals[:2]))
         rows = []
         for name in dict.fromkeys([*first, *second]):
             is_shared = name in _SHARED and name in first and name in second
@@ -215,6 +218,14 @@ class PurchaseComparison:
         lacking = [option.name for option in self.options if not option.purchase.has_prices]
         if lacking:
             raise InputError(f"option {lacking[0]!r} has no price, so nothing is said of money.")
+
+
+def _each(function: Callable[[Option], _T], options: Sequence[Option]) -> list[_T]:
+    """Results of a function of options, side by side: most of it are queues, which run without Python's lock."""
+    for option in options:  # what they have in common is found once
+        _ = option.fleet
+    with ThreadPoolExecutor(min(cpu_count(), len(options))) as pool:
+        return list(pool.map(function, options))
 
 
 def _costs(changes: Mapping[str, Mapping[str, Any]], name: str | None) -> FloatArray:

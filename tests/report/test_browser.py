@@ -186,9 +186,12 @@ def test_keys_choose_read_and_zoom(visit, short):
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.locator("#explore-outlook input[name$=wait]:checked").focus()
-    before = page.locator("#explore-outlook .said").inner_text()
+    assert page.locator("#explore-outlook .said").inner_text() == ""  # the headline says it
     page.keyboard.press("ArrowRight")
-    assert "within 4 h" in page.locator("#explore-outlook .said").inner_text() != before
+    assert "within 4 h" in page.locator("#explore-outlook .said").inner_text()
+    page.keyboard.press("ArrowLeft")
+    assert page.locator("#explore-outlook .said").inner_text() == ""
+    page.keyboard.press("ArrowRight")
     chart, canvas = page.locator("#explore-outlook .chart"), page.locator("#explore-outlook canvas")
     chart.focus()
     page.keyboard.press("0")
