@@ -136,7 +136,7 @@ def together(*tables: pd.DataFrame) -> pd.DataFrame:
 
 
 def host_constants(own: pd.DataFrame) -> pd.Series:
-    """Seconds a launch of the machines, launches of a tensor of parameters and of a step, sharpness of `step_seconds`."""
+    """Seconds a launch of the machines, launches of a tensor of parameters and of a step, sharpness of steps."""
     rows = pd.read_csv(data_folder() / "cost" / "h200" / "steps.csv").query("status == 'ok'").reset_index(drop=True)
     table = own[own["set"] == "networks of libraries"].reset_index(drop=True)
     host = rows[[f"host_{part}_s" for part in ("forward", "backward", "update")]].sum(axis=1).to_numpy()
