@@ -38,7 +38,7 @@ HOLDS = {
 #: Characters of code that fit beside the contents.
 WIDEST = 88
 #: What a page needs beyond the package itself.
-EXTRAS = {"workers": ("distributed", "dask_jobqueue")}
+EXTRAS = {"new_gpu": ("torch",), "workers": ("distributed", "dask_jobqueue")}
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 if not PAGES:
