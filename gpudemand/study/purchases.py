@@ -221,7 +221,10 @@ class PurchaseComparison:
 
 
 def _each(function: Callable[[Option], _T], options: Sequence[Option]) -> list[_T]:
-    """Results of a function of options, side by side: most of it are queues, which run without Python's lock."""
+    """Results of a function of options, side by side: most of it are queues, which run without Python's lock.
+
+    Before Python 3.12 a cached property has a lock of its own, for all objects of its class.
+    """
     for option in options:  # what they have in common is found once
         _ = option.fleet
     with ThreadPoolExecutor(min(cpu_count(), len(options))) as pool:
