@@ -18,7 +18,7 @@ LAUNCHES = "launches"
 #: host's seconds of profiled steps: ``python -m benchmarks.cost.h200``).
 TENSOR_LAUNCHES = 2.6
 #: Launches that a training step costs besides: starting the backward pass, the optimizer, clearing gradients (median of
-#: single operators that the host bounds; same script).
+#: single operators that the host bounds, 13.5; same script).
 STEP_LAUNCHES = 13.0
 #: How sharply a step changes from being bound by the host to being bound by the device; the power of the mean of the
 #: two that fits profiled steps best (same script).

@@ -144,9 +144,9 @@ def memory_terms(run: TrainingRun) -> dict[str, float]:
     """Bytes of each kind on the GPU that holds most, of a run without unknown options.
 
     Returns ``parameters``, ``gradients``, ``states``, ``activations``, ``logits`` (a byte an element), ``gathered``,
-    ``buffers``; ``transient`` (1 where gradients are freed before activations
-    are made), ``fused``, ``fused_loss``, ``several``, ``eager_fsdp``; ``allocator`` and ``process``, 1 where these
-    count (`READINGS`); ``capacity``, bytes of the device.
+    ``buffers``; ``transient`` (1 where gradients are freed before activations are made), ``fused``, ``fused_loss``,
+    ``several``, ``eager_fsdp``; ``allocator`` and ``process``, 1 where these count (`READINGS`); ``capacity``, bytes of
+    the device.
 
     References
     ----------
