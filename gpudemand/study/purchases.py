@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from functools import cached_property
 from operator import attrgetter
@@ -221,10 +222,7 @@ class PurchaseComparison:
 
 
 def _each(function: Callable[[Option], _T], options: Sequence[Option]) -> list[_T]:
-    """Results of a function of options, side by side: most of it are queues, which run without Python's lock.
-
-    Before Python 3.12 a cached property has a lock of its own, for all objects of its class.
-    """
+    """Results of a function of options, side by side: most of it are queues, which run without Python's lock."""
     for option in options:  # what they have in common is found once
         _ = option.fleet
     with ThreadPoolExecutor(min(cpu_count(), len(options))) as pool:
@@ -310,6 +308,14 @@ class _Speeds:
         return ratio, math.log(high / low) / (2 * _Z95), told
 
 
+class _Cached(cached_property[_T]):
+    """A cached property without the lock, of all objects of a class, that one has before Python 3.12."""
+
+    def __init__(self, function: Callable[[Any], _T]) -> None:
+        super().__init__(function)
+        self.lock = nullcontext()
+
+
 class Option:
     """One option: its fleet as the study's order arrives, and the GPUs that it needs then."""
 
@@ -319,7 +325,7 @@ class Option:
         self.lead_time = study.need.lead_time if purchase.lead_time is None else parse_duration(purchase.lead_time)
         self._known: dict[Any, Any] = {}
 
-    @cached_property
+    @_Cached
     def kept(self) -> dict[str, float]:
         """GPUs that are there as the order arrives, by type, the one that is bought last."""
         there = installed_by_type(self.study, self.arrival)
@@ -334,7 +340,7 @@ class Option:
             kept[self.purchase.buy] = kept.pop(self.purchase.buy, 0.0)
         return {name: gpus for name, gpus in kept.items() if gpus or name == self.purchase.buy}
 
-    @cached_property
+    @_Cached
     def fleet(self) -> FleetWindow:
         """Jobs of the last window on the types of the option."""
         need, types = self.study.need, tuple(self.kept)
@@ -385,11 +391,11 @@ class Option:
             f"option {self.name!r} names {shorten(who)!r}, which is no group, partition or user of the log.{hint}"
         )
 
-    @cached_property
+    @_Cached
     def _own(self) -> Any:
         return own_types(self._speeds.jobs, self.kept)
 
-    @cached_property
+    @_Cached
     def _run_times(self) -> _RunTimes:
         shape = len(self._own), len(self.kept)
         ratio, spread, cards, source = np.ones(shape), np.zeros(shape), np.ones(shape), "the log"
@@ -432,7 +438,7 @@ class Option:
         small = jobs["gpus"].to_numpy() <= self.purchase.largest.get(name, np.inf)
         return np.where((may_not & (own != name)) | ~small, np.inf, cards)
 
-    @cached_property
+    @_Cached
     def works(self) -> FloatArray:
         """Equally likely amounts of work as the order arrives, in those of the last window, ascending."""
         return self.study.need.works(self.arrival)
@@ -452,7 +458,7 @@ class Option:
             there[-1] += bought
         return np.maximum(there, 1e-9)
 
-    @cached_property
+    @_Cached
     def _numbers(self) -> FloatArray:
         """Fewest GPUs to buy, by quantile of the work and deviation of run times."""
         works = np.quantile(self.works, _NEEDS)
@@ -473,7 +479,7 @@ class Option:
         except InputError as error:
             raise InputError(f"option {self.name!r}: {error}") from error
 
-    @cached_property
+    @_Cached
     def distribution(self) -> FloatArray:
         """Equally likely numbers of GPUs that will have been needed, ascending."""
         works = np.quantile(self.works, _NEEDS)
@@ -483,7 +489,7 @@ class Option:
         found = [_along(works, row, self.works) for row in rows]
         return np.sort(np.maximum(np.concatenate(found), 0.0))
 
-    @cached_property
+    @_Cached
     def to_buy(self) -> int:
         """GPUs to buy: as stated, or what suffices with the probability of the study, or what costs least with rent."""
         if self.purchase.buy is None:
@@ -559,7 +565,7 @@ class Option:
         """Whether jobs start in time with the probability of the study, within what a simulation tells."""
         return bool(self._row["risk"] <= 1.0 - self.study.settings.service_level + _TOLERATED)
 
-    @cached_property
+    @_Cached
     def _row(self) -> dict[str, Any]:
         gpus, likely = self.to_buy, np.quantile(self.works, _LIKELY)
         met = [self.outcome(gpus, work) for work in likely]
