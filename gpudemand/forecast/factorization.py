@@ -168,20 +168,24 @@ def _solve_by_gradients(gram: FloatArray, right: FloatArray, factors: Factors, p
     own = penalties.latent * (1 + np.square(factors.weights).sum(axis=1)) + ridge
     # Without missing values all times share one matrix, which is broadcast.
     shared = gram[:1] if gram.strides[0] == 0 else gram
-    inverse = np.broadcast_to(np.linalg.inv(shared + np.diag(own)), gram.shape)
+    inverse = np.linalg.inv(shared + np.diag(own))
+
+    def apply(blocks: FloatArray, x: FloatArray) -> FloatArray:
+        """Multiply each time's values by its matrix."""
+        return blocks[0] @ x if len(blocks) == 1 else np.einsum("tfg,gt->ft", blocks, x)
 
     def curve(flat: FloatArray) -> FloatArray:
         """Multiply by the matrix of the system: data, autoregressive and ridge terms."""
         x = flat.reshape(right.shape)
         smooth = innovations_adjoint(innovations(x, factors.weights, factors.lags), factors.weights, factors.lags)
-        return (np.einsum("tfg,gt->ft", gram, x) + penalties.latent * smooth + ridge[:, None] * x).ravel()
+        return (apply(shared, x) + penalties.latent * smooth + ridge[:, None] * x).ravel()
 
     def precondition(flat: FloatArray) -> FloatArray:
         """Multiply by the inverse of each time's block of that matrix."""
-        return np.einsum("tfg,gt->ft", inverse, flat.reshape(right.shape)).ravel()
+        return apply(inverse, flat.reshape(right.shape)).ravel()
 
     size = (right.size, right.size)
-    operators = (LinearOperator(size, matvec=apply, dtype=np.float64) for apply in (curve, precondition))
+    operators = (LinearOperator(size, matvec=product, dtype=np.float64) for product in (curve, precondition))
     solved, _ = cg(
         next(operators), right.ravel(), factors.latent.ravel(), atol=0.0, maxiter=_CG_STEPS, M=next(operators)
     )
@@ -242,7 +246,7 @@ class ResidualAR:
     def fold_in(cls, data: Data, factors: Factors, shared: FloatArray) -> ResidualAR:
         """Residuals of series that were not fitted, forecast by the shared autoregression."""
         lags = factors.lags
-        weights = stabilise(np.tile(shared, (len(data.values), 1)), lags)
+        weights = np.tile(stabilise(shared[None], lags), (len(data.values), 1))
         residuals = _imputed(_residuals(data, factors), data.known, weights, lags)
         return cls._newest(residuals, data.known, weights, shared, lags)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.signal import lfilter
 
-from gpudemand._array import BoolArray, FloatArray, IntArray, one_thread, solve_each
+from gpudemand._array import BoolArray, FloatArray, IntArray, compiled, one_thread, solve_each
 from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.forecast.forecaster import Forecaster, SeasonalForecaster, positive_int
 from gpudemand.forecast.panel import (
@@ -92,13 +92,21 @@ def is_stable(weights: FloatArray, lags: tuple[int, ...]) -> BoolArray:
     full = np.zeros((*weights.shape[:-1], max(lags) + 1))
     full[..., 0] = 1.0
     full[..., list(lags)] = -weights
-    stable = np.ones(weights.shape[:-1], dtype=bool)
-    while full.shape[-1] > 1:
-        last = full[..., -1:]
-        stable &= np.abs(last[..., 0]) < 1
-        # Avoids division by zero where the answer is known.
-        last = np.where(stable[..., None], last, 0.0)
-        full = (full[..., :-1] - last * full[..., :0:-1]) / (1 - last * last)
+    return _levinson(full.reshape(-1, full.shape[-1])).reshape(weights.shape[:-1])
+
+
+@compiled
+def _levinson(rows: FloatArray) -> BoolArray:
+    """Whether the zeros of each polynomial, highest power first, lie inside the unit circle; overwrites `rows`."""
+    stable = np.ones(len(rows), dtype=np.bool_)
+    for row in range(len(rows)):
+        full = rows[row]
+        for length in range(full.size - 1, 0, -1):
+            last = full[length]
+            if not abs(last) < 1:
+                stable[row] = False
+                break
+            full[:length] = (full[:length] - last * full[length:0:-1]) / (1 - last * last)
     return stable
 
 
@@ -142,17 +150,37 @@ def extrapolate_from(
 
 def innovations(x: FloatArray, weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
     """One-step errors of each row's autoregression, shape (n_rows, n_times - max(lags))."""
-    return x[:, max(lags) :] - np.einsum("ra,art->rt", weights, lagged(x, lags), optimize=True)
+    return _innovations(np.ascontiguousarray(x), weights, np.array(lags))
+
+
+@compiled
+def _innovations(x: FloatArray, weights: FloatArray, lags: IntArray) -> FloatArray:
+    longest = lags.max()
+    errors = x[:, longest:].copy()
+    for row in range(len(x)):
+        for place in range(lags.size):
+            weight, first = weights[row, place], longest - lags[place]
+            for time in range(errors.shape[1]):
+                errors[row, time] -= weight * x[row, first + time]
+    return errors
 
 
 def innovations_adjoint(errors: FloatArray, weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
     """Transpose of the linear map `innovations`, shape (n_rows, n_times)."""
-    longest, n = max(lags), errors.shape[1]
-    out = np.zeros((len(errors), n + longest))
-    out[:, longest:] = errors
-    for place, lag in enumerate(lags):
-        out[:, longest - lag : longest - lag + n] -= weights[:, place, None] * errors
-    return out
+    return _innovations_adjoint(np.ascontiguousarray(errors), weights, np.array(lags))
+
+
+@compiled
+def _innovations_adjoint(errors: FloatArray, weights: FloatArray, lags: IntArray) -> FloatArray:
+    longest = lags.max()
+    x = np.zeros((len(errors), errors.shape[1] + longest))
+    x[:, longest:] = errors
+    for row in range(len(errors)):
+        for place in range(lags.size):
+            weight, first = weights[row, place], longest - lags[place]
+            for time in range(errors.shape[1]):
+                x[row, first + time] -= weight * errors[row, time]
+    return x
 
 
 #: Seasons, and weeks, in a profile.
