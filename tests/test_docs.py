@@ -21,6 +21,7 @@ from gpudemand import plotting
 from gpudemand.cli.app import app
 from gpudemand.jobs.schema import COLUMNS, RULES, STATUSES
 from tests.test_notebooks import BOLD, NOTEBOOKS, QUOTED, is_printed, numbers, printed
+from tests.tiers import slow_where
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -39,6 +40,8 @@ HOLDS = {
 WIDEST = 88
 #: What a page needs beyond the package itself.
 EXTRAS = {"new_gpu": ("torch",), "workers": ("distributed", "dask_jobqueue")}
+#: Pages whose code does.
+TAKE_SECONDS = ("estimators", "holidays_and_closures", "new_gpu")
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 if not PAGES:
@@ -118,18 +121,20 @@ def problem(words):
     return None
 
 
+@pytest.mark.parametrize("page", slow_where(lambda page: page.stem in TAKE_SECONDS, PAGES), ids=name)
+def test_code_prints_what_it_says(page, tmp_path, monkeypatch):
+    for module in EXTRAS.get(page.stem, ()):
+        pytest.importorskip(module)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GPUDEMAND_DEVICES", str(tmp_path / "devices"))
+    test = doctest.DocTestParser().get_doctest(only_python(page.read_text()), {}, page.name, str(page), 0)
+    report = []
+    result = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=report.append)
+    assert not result.failed, "".join(report)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 class TestEveryPage:
-    def test_code_prints_what_it_says(self, page, tmp_path, monkeypatch):
-        for module in EXTRAS.get(page.stem, ()):
-            pytest.importorskip(module)
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("GPUDEMAND_DEVICES", str(tmp_path / "devices"))
-        test = doctest.DocTestParser().get_doctest(only_python(page.read_text()), {}, page.name, str(page), 0)
-        report = []
-        result = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=report.append)
-        assert not result.failed, "".join(report)
-
     def test_every_block_is_checked(self, page):
         languages = {language for _, language, _ in BLOCK.findall(page.read_text()) if not language.startswith("{")}
         assert languages <= {"python", "toml", *SHELL, *HOLDS}

@@ -11,6 +11,7 @@ import pytest
 from gpudemand.cost import OpGraph, TrainingJob
 from gpudemand.cost.graph_features import step_kernels
 from gpudemand.cost.operators import KINDS, Kernel
+from tests.tiers import slow_beside, slow_where
 
 torch = pytest.importorskip("torch")
 zoo = pytest.importorskip("benchmarks.zoo", reason="runs from a checkout")
@@ -48,7 +49,7 @@ class Calls(nn.Module):
 
 def test_every_kernel_is_of_a_known_kind() -> None:
     with torch.device("meta"):
-        net = zoo.build("mobilenet_v2", "torch", (3, 32, 32), 10, width=0.25)
+        net = zoo.build("mobilenet_v1", "torch", (3, 32, 32), 10, width=0.25, depth=0.5)
     kernels = recorded(net, (3, 32, 32))
     assert list(kernels.columns) == list(Kernel._fields)
     assert set(kernels["kind"]) <= set(KINDS)
@@ -387,11 +388,16 @@ def by_kind(graph: OpGraph) -> pd.DataFrame:
     return kernels[["flops", "bytes"]].mul(kernels["calls"], axis=0).groupby(keys).sum().astype(float)
 
 
-@pytest.mark.parametrize("name", ["vgg11", "mobilenet_v2", "convnext_tiny", "vit_tiny", "gpt"])
+@pytest.mark.parametrize(
+    "name",
+    slow_beside(["vgg11", "convnext_tiny", "gpt"], ["vgg11", "mobilenet_v2", "convnext_tiny", "vit_tiny", "gpt"]),
+)
 def test_derived_kernels_agree_with_recorded_ones(name: str) -> None:
     shape = {"image": (3, 64, 64), "tokens": (32,)}[zoo.kind(name)]
+    # Of few convolutions, the first is a larger part.
+    depth = 1.0 if name == "vgg11" else 0.5
     with torch.device("meta"):
-        graph = OpGraph.from_torch(zoo.build(name, "torch", shape, width=0.5), shape)
+        graph = OpGraph.from_torch(zoo.build(name, "torch", shape, width=0.5, depth=depth), shape)
     found, derived = by_kind(graph), by_kind(replace(graph, kernels=None))
     large = found[found["bytes"] > 0.05 * found["bytes"].sum()].index
     large = large[large.get_level_values(0).isin(list(_FACTORS))]
@@ -403,11 +409,13 @@ def test_derived_kernels_agree_with_recorded_ones(name: str) -> None:
     assert derived["flops"].sum() == pytest.approx(found["flops"].sum(), rel=0.05)
 
 
-@pytest.mark.parametrize(("name", "factor"), [("resnet18", 1.15), ("gpt", 1.15), ("lstm", 1.02)])
+@pytest.mark.parametrize(
+    ("name", "factor"), slow_where(lambda case: case[0] == "gpt", [("resnet18", 1.15), ("gpt", 1.15), ("lstm", 1.02)])
+)
 def test_a_network_of_keras_takes_the_work_of_its_twin_in_torch(name: str, factor: float) -> None:
     pytest.importorskip("tensorflow")
     shape = {"image": (3, 32, 32), "tokens": (32,)}[zoo.kind(name)]
-    module, model = (zoo.build(name, framework, shape, width=0.25) for framework in ("torch", "keras"))
+    module, model = (zoo.build(name, framework, shape, width=0.25, depth=0.5) for framework in ("torch", "keras"))
     torch_work, keras_work = by_kind(OpGraph.from_torch(module, shape)), by_kind(OpGraph.from_keras(model))
     assert 1 / factor <= keras_work["flops"].sum() / torch_work["flops"].sum() <= factor
     products = [kind for kind in torch_work.index if kind[0] in ("gemm", "conv_1x1", "conv_3x3")]

@@ -44,7 +44,7 @@ def job(**changes):
 
 
 #: One sample whose last image is one pixel: batch norm has nothing to normalize over.
-FAILING = job(network="vgg11", input_size=16, batch_size=1)
+FAILING = job(network="vgg11", input_size=16, batch_size=1, width=0.25)
 
 
 def plan_of(*jobs):
@@ -314,17 +314,17 @@ def test_keys_are_stable():
 
 
 def test_plans_are_balanced_random_designs():
-    names = ["lenet", "vgg11", "gru"]
-    plan = plans.make_plan(120, networks=names, n_repeated=30)
+    names = ["lenet", "vgg11", "bert"]
+    plan = plans.make_plan(60, networks=names, n_repeated=15)
     first = plan[plan["repeat"] == 0]
-    assert first.groupby(["network", "framework"]).size().tolist() == [10, 20] * 3
+    assert first.groupby(["network", "framework"]).size().tolist() == [5, 10] * 3
     assert set(plan["optimizer"]) == {"sgd", "momentum", "adam", "adamw"}
     assert plan["batch_size"].between(4, 64).all()
     columns = [name for name in plan.columns if name != "repeat"]
-    assert plan.duplicated(columns).sum() >= 30
+    assert plan.duplicated(columns).sum() >= 15
     assert len(read_plan(plan)) == len(plan)
-    pd.testing.assert_frame_equal(plan, plans.make_plan(120, networks=names, n_repeated=30))
-    assert not plan.equals(plans.make_plan(120, networks=names, n_repeated=30, random_state=1))
+    pd.testing.assert_frame_equal(plan, plans.make_plan(60, networks=names, n_repeated=15))
+    assert not plan.equals(plans.make_plan(60, networks=names, n_repeated=15, random_state=1))
 
 
 def test_impossible_designs_are_rejected():

@@ -35,7 +35,8 @@ def _module(name: str):
     torch.manual_seed(0)
     if name == "gpt":
         return zoo.build("gpt", "torch", (32,), 10, vocabulary=200, depth=0.5, width=0.5), (32,)
-    return zoo.build(name, "torch", IMAGE, 10, width=0.5), IMAGE
+    depth = 0.5 if name in ("densenet121", "shufflenet_v2", "vit_tiny") else 1.0
+    return zoo.build(name, "torch", IMAGE, 10, width=0.5, depth=depth), IMAGE
 
 
 def _measured_peak(module, shape, batch: int, optimizer: str) -> int:
@@ -82,7 +83,7 @@ def _span(event) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("name", "optimizer", "within"),
     slow_where(
-        lambda case: case[0] in ("densenet121", "mobilenet_v2", "shufflenet_v2"),
+        lambda case: case[0] in ("densenet121", "mobilenet_v2", "shufflenet_v2", "squeezenet", "vit_tiny"),
         [
             ("resnet18", "sgd", 0.02),
             ("densenet121", "adam", 0.02),
@@ -137,7 +138,7 @@ def _measured_inference_peak(module, x) -> int:
 @pytest.mark.parametrize(
     ("name", "within"),
     slow_where(
-        lambda case: case[0] in ("densenet121", "mobilenet_v2"),
+        lambda case: case[0] in ("densenet121", "mobilenet_v2", "vit_tiny"),
         [("resnet18", 0.01), ("vit_tiny", 0.01), ("densenet121", 0.15), ("mobilenet_v2", 0.01), ("gpt", 0.01)],
     ),
 )

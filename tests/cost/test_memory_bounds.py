@@ -70,10 +70,10 @@ def test_memory_of_the_zoo_respects_its_bound_and_grows_with_the_batch(memory_mo
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kind=st.sampled_from(["attention", "convolution", "dense"]),
-    depth=st.integers(1, 4),
+    depth=st.integers(1, 3),
     width=st.integers(2, 24),
     size=st.integers(4, 40),
     batch=st.integers(1, 300),

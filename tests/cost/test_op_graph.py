@@ -82,6 +82,7 @@ def test_repr_matches_the_golden_text(name):
     assert printed + "\n" == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_large_networks_are_traced_in_seconds():
     torch = pytest.importorskip("torch")
     layer = torch.nn.TransformerEncoderLayer(768, 12, 3072, batch_first=True, device="meta")

@@ -76,6 +76,7 @@ def test_errors_say_what_to_do(arguments, options, message):
         mix_ratios(*arguments, **options)
 
 
+@pytest.mark.slow
 def test_no_framework_is_imported():
     code = "from gpudemand.cost import mix_ratios; mix_ratios('A100', 'H100')"
     code += "; import sys; assert 'torch' not in sys.modules"

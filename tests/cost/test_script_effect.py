@@ -40,11 +40,12 @@ def test_every_network_of_the_table_can_be_built_and_half_of_its_projects_are_sc
     assert len(scored_projects()) == rows["source"].nunique() // 2
 
 
+@pytest.mark.slow
 def test_intervals_cover_projects_never_seen():
     """Nine of ten steps of new projects are inside a 90 % interval, of which the bare step's is a part."""
     rng = np.random.default_rng(0)
     inside = []
-    for _ in range(400):
+    for _ in range(250):
         ratios = rng.normal(0.3, 0.2, 9)
         rows = np.repeat(ratios[:8], 5) + rng.normal(0, 0.1, 40)
         effect = ScriptEffect.fit(np.exp(rows), np.ones(40), np.repeat(np.arange(8), 5))

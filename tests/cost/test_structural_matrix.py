@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudemand._validation import InputError
@@ -43,6 +43,7 @@ def brute_force(graph: OpGraph, weight: str | None) -> dict[tuple[str, str], flo
     return cells
 
 
+@settings(max_examples=50)
 @given(graphs(), st.sampled_from([None, "flops", "bytes", "parameters"]))
 def test_matrix_equals_the_reference(graph, weight):
     matrix = structural_matrix(graph, weight)
@@ -53,12 +54,14 @@ def test_matrix_equals_the_reference(graph, weight):
     assert matrix.to_numpy().sum() == pytest.approx(sum(cells.values()))
 
 
+@settings(max_examples=50)
 @given(graphs())
 def test_flops_sum_to_those_of_operators_with_producers(graph):
     with_producers = np.unique(graph.edges[:, 1])
     assert edge_weights(graph, "flops").sum() == pytest.approx(graph.nodes["flops"].to_numpy()[with_producers].sum())
 
 
+@settings(max_examples=50)
 @given(graphs())
 def test_depth_is_the_longest_path(graph):
     def longest(node: int) -> int:

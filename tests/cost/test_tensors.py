@@ -4,6 +4,7 @@ import pytest
 
 from gpudemand.cost import OpGraph
 from gpudemand.cost.liveness import read_layers
+from tests.tiers import slow_beside
 
 torch = pytest.importorskip("torch")
 zoo = pytest.importorskip("benchmarks.zoo", reason="runs from a checkout")
@@ -27,7 +28,7 @@ def _saved_under_autocast(module, x) -> float:
     return float(sum(size for size, _ in saved.values()))
 
 
-@pytest.mark.parametrize("name", ["vit_tiny", "gpt", "convnext_tiny", "vgg11"])
+@pytest.mark.parametrize("name", slow_beside(["gpt", "vgg11"], ["vit_tiny", "gpt", "convnext_tiny", "vgg11"]))
 def test_saved_bytes_in_mixed_precision_are_those_of_autograd(name):
     shape = SHAPES[zoo.kind(name)]
     module = zoo.build(name, "torch", shape, width=0.5)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import itertools
 import os
 import random
 import subprocess
@@ -29,6 +31,7 @@ from gpudemand.cost._torch_trace import (  # noqa: E402
 from gpudemand.cost.graph import IncompleteTraceWarning, OpGraph, UnknownOperatorWarning  # noqa: E402
 from gpudemand.cost.tracing import read_inputs  # noqa: E402
 from tests.cost import networks  # noqa: E402
+from tests.tiers import slow_beside  # noqa: E402
 
 NETWORKS = {
     "resnet18": (lambda: networks.resnet18(), (3, 64, 64)),
@@ -40,6 +43,14 @@ NETWORKS = {
     "volume": (networks.Volume, (1, 8, 8, 8)),
     "shuffle": (networks.Shuffle, (3, 16, 16)),
 }
+
+
+@functools.cache
+def traced(name: str) -> tuple[nn.Module, OpGraph]:
+    """One of the networks, and its graph."""
+    make, shape = NETWORKS[name]
+    module = make()
+    return module, OpGraph.from_torch(module, shape)
 
 
 def types(graph: OpGraph) -> list[str]:
@@ -69,9 +80,7 @@ def measured_saved_bytes(module: nn.Module, *inputs: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_saved_bytes_are_those_of_autograd(name):
-    make, shape = NETWORKS[name]
-    module = make()
-    graph = OpGraph.from_torch(module, shape)
+    (module, graph), shape = traced(name), NETWORKS[name][1]
     # Recurrent layers go by a rule, which leaves the first state out.
     tolerance = 0.04 if name in ("gru", "rnn") else 1e-6
     saved = graph.saved_bytes * 2 + graph.nodes["fixed_saved_bytes"].sum()
@@ -80,11 +89,9 @@ def test_saved_bytes_are_those_of_autograd(name):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_flops_are_those_of_the_flop_counter(name):
-    make, shape = NETWORKS[name]
-    module = make()
-    graph = OpGraph.from_torch(module, shape)
+    (module, graph), shape = traced(name), NETWORKS[name][1]
     with FlopCounterMode(display=False) as counter:
-        module(example(shape))
+        module.train()(example(shape))
     # The counter does not know the attention kernel of the CPU.
     attention = graph.nodes.loc[graph.nodes["type"] == "Attention", "flops"].sum()
     assert graph.flops - attention == pytest.approx(counter.get_total_flops() / 2, rel=0.01)
@@ -92,8 +99,7 @@ def test_flops_are_those_of_the_flop_counter(name):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_parameters_are_all_attributed_once(name):
-    module = NETWORKS[name][0]()
-    graph = OpGraph.from_torch(module, NETWORKS[name][1])
+    module, graph = traced(name)
     assert graph.n_parameters == sum(parameter.numel() for parameter in module.parameters())
     assert graph.nodes["parameters"].sum() == graph.n_parameters == graph.n_trainable
     assert graph.parameter_bytes == 4 * graph.n_parameters
@@ -437,8 +443,10 @@ class Padded(nn.Module):
         return self.head(nn.utils.rnn.pad_packed_sequence(y, **order)[0] if self.packed else y)
 
 
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize(
+    ("layer", "batch_first"),
+    slow_beside([(nn.LSTM, True), (nn.GRU, False)], itertools.product([nn.LSTM, nn.GRU, nn.RNN], [True, False])),
+)
 def test_packed_sequences_are_as_long_as_the_longest(layer, batch_first: bool) -> None:
     inputs = {"input_shape": [(20, 16), ()], "input_dtype": ["float32", "int64"]}
     padded, packed = (OpGraph.from_torch(Padded(layer, part, batch_first), **inputs) for part in (False, True))
@@ -485,7 +493,7 @@ def test_distances_cumulative_products_and_normalised_weights_are_known() -> Non
     assert nodes["flops"].tolist()[2] == 2 * 100 * 100 * 5
 
 
-@pytest.mark.parametrize("name", ["resnet18", "gru", "shuffle"])
+@pytest.mark.parametrize("name", slow_beside(["gru", "shuffle"], ["resnet18", "gru", "shuffle"]))
 def test_operators_on_the_meta_device_are_those_on_the_cpu(name):
     make, shape = NETWORKS[name]
     module, specs = make(), read_inputs(shape, "int64" if len(shape) == 1 else None)
@@ -516,7 +524,7 @@ def test_attention_saves_for_the_backward_pass_what_its_kernel_does(monkeypatch)
     assert saved(_operators_on("meta", request, [])[0]) > scores
 
 
-@pytest.mark.parametrize("name", ["resnet18", "decoder", "gru", "shuffle"])
+@pytest.mark.parametrize("name", slow_beside(["decoder", "gru", "shuffle"], ["resnet18", "decoder", "gru", "shuffle"]))
 def test_operators_that_are_not_run_again_are_recorded_alike(name, monkeypatch):
     make, shape = NETWORKS[name]
     module, specs = make(), read_inputs(shape, "int64" if len(shape) == 1 else None)
@@ -526,6 +534,7 @@ def test_operators_that_are_not_run_again_are_recorded_alike(name, monkeypatch):
     assert kernels == _kernels(request, [])
 
 
+@pytest.mark.slow
 def test_beside_tensorflow_a_trace_does_not_import_triton(tmp_path):
     """Its library ends a process that has that of TensorFlow; here a module of its name does."""
     (tmp_path / "triton.py").write_text("import os\nos._exit(9)\n")

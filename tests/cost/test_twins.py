@@ -36,7 +36,10 @@ IDENTICAL = (
 ATTENTION = ("vit_tiny", "bert", "gpt")
 FUSED, WRITTEN_OUT = {"Attention"}, {"MatMul", "Mul", "Where", "Softmax"}
 #: Many operators, each of which a smaller network has.
-DEEP = ("googlenet", "mobilenet_v2", "shufflenet_v2", "efficientnet_b0", "convnext_tiny")
+DEEP = (
+    *("resnext29", "se_resnet18", "preact_resnet18", "vit_tiny", "googlenet"),
+    *("mobilenet_v2", "shufflenet_v2", "efficientnet_b0", "convnext_tiny"),
+)
 #: Half the width and half the blocks of each stage: the same operators in less time.
 SIZE = {"width": 0.5, "depth": 0.5}
 
@@ -66,7 +69,7 @@ def test_matrices_are_identical(name):
     assert kinds[0] == kinds[1]
 
 
-@pytest.mark.parametrize("name", ATTENTION)
+@pytest.mark.parametrize("name", slow_where(DEEP.__contains__, ATTENTION))
 def test_matrices_differ_in_attention_alone(name):
     torch, keras = twins(name)
     difference = structural_matrix(torch).sub(structural_matrix(keras), fill_value=0).fillna(0).stack()
@@ -77,7 +80,9 @@ def test_matrices_differ_in_attention_alone(name):
     assert (keras.nodes["type"] == "Softmax").sum() == n_attentions > 0
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "convnext_tiny", "efficientnet_b0"])
+@pytest.mark.parametrize(
+    "name", slow_where(DEEP.__contains__, ["resnet18", "mobilenet_v2", "convnext_tiny", "efficientnet_b0"])
+)
 def test_rules_for_saved_bytes_agree_with_autograd(name):
     # Measured from autograd in PyTorch, by rules in Keras: equal but for statistics of normalisations and indices of
     # maxima.

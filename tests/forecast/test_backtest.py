@@ -97,7 +97,7 @@ def test_each_model_has_a_column_of_its_own(models, reason):
         cross_validation(models, long({"a": np.arange(20.0)}), h=2)
 
 
-@pytest.mark.parametrize("change", ["2026-03-29", "2026-10-25"])
+@pytest.mark.parametrize("change", slow_beside(["2026-10-25"], ["2026-03-29", "2026-10-25"]))
 @pytest.mark.parametrize(
     ("model", "freq"), LOCAL, ids=lambda value: value if isinstance(value, str) else type(value).__name__
 )

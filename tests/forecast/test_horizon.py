@@ -162,16 +162,16 @@ class JobsUp:
 def test_the_first_days_follow_a_short_term_forecast_as_far_as_it_is_certain():
     usage = long(noisy(2, 150, 500.0), freq="D")
     alone = HorizonForecaster().fit(usage)
-    before = alone.predict(40, LEVELS)
+    before = alone.predict(12, LEVELS)
     for ratio, share in ((1000.0, 1.0), (1.0, 0.5), (0.001, 0.0)):
         model = HorizonForecaster().fit(usage, short_term=JobsUp(alone, 900.0, ratio))
-        after = model.predict(40, LEVELS)
-        moved = (after[NAME] - before[NAME]).to_numpy().reshape(2, 40)
-        gap = 900 - before[NAME].to_numpy().reshape(2, 40)[0]
+        after = model.predict(12, LEVELS)
+        moved = (after[NAME] - before[NAME]).to_numpy().reshape(2, 12)
+        gap = 900 - before[NAME].to_numpy().reshape(2, 12)[0]
         np.testing.assert_allclose(moved[0, :3], gap[:3] * [share, share * 2 / 3, 0], atol=1e-2)
         np.testing.assert_array_equal(moved[1], 0)
-        np.testing.assert_array_equal(after.iloc[2:40, 2:], before.iloc[2:40, 2:])
-        pd.testing.assert_frame_equal(model.predict(1).iloc[:, :3], after.iloc[[0, 40], :3].reset_index(drop=True))
+        np.testing.assert_array_equal(after.iloc[2:12, 2:], before.iloc[2:12, 2:])
+        pd.testing.assert_frame_equal(model.predict(1).iloc[:, :3], after.iloc[[0, 12], :3].reset_index(drop=True))
 
 
 def test_the_forecaster_of_the_weeks_can_be_replaced():

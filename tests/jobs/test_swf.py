@@ -94,7 +94,7 @@ names = st.one_of(st.none(), st.text(st.characters(categories=["L", "N", "P", "S
 job = st.tuples(whole, whole, whole, st.integers(0, 4096), names, names, st.booleans())
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(job, min_size=1, max_size=8))
 def test_round_trip(tmp_path: Path, rows: list[tuple]) -> None:
     submit = [seconds(row[0]) for row in rows]

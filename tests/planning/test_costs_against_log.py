@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gpudemand.cli.app import app
+from gpudemand.cost import OpGraph, module_path
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.model import CostModel
 from gpudemand.jobs import write_jobs
@@ -44,8 +45,35 @@ def networks(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def known(networks):
-    return read_networks(networks)
+def graphs():
+    """Graphs of both networks by their module path."""
+    pytest.importorskip("torch")
+    space = {}
+    exec(NETWORKS, space)
+    return {f"team_networks:{name}": OpGraph.from_torch(space[name](), (3, 64, 64)) for name in ("small", "large")}
+
+
+@pytest.fixture
+def _traced_before(graphs, monkeypatch):
+    """Take the graphs of networks from here: a process for each, which imports its framework, takes seconds."""
+
+    def traced(place, input_shape, input_dtype, folder):
+        assert input_shape == (3, 64, 64)
+        assert input_dtype is None
+        assert (folder / "team_networks.py").is_file()
+        return graphs[place]
+
+    monkeypatch.setattr(module_path, "trace_module_path", traced)
+
+
+@pytest.fixture(scope="module")
+def known(graphs):
+    return {place.partition(":")[2]: (graph, None, {}) for place, graph in graphs.items()}
+
+
+@pytest.fixture(scope="module")
+def log(known):
+    return log_of(known)
 
 
 def log_of(known, slower=SLOWER):
@@ -62,16 +90,17 @@ def log_of(known, slower=SLOWER):
     return as_jobs(jobs.assign(**about, status="completed"), kind="synthetic")
 
 
-def test_networks_that_run_slower_are_found_by_network_and_gpu_type(known):
-    table = costs_against_log(log_of(known), CostStepTime(CostModel.load(), known))
+def test_networks_that_run_slower_are_found_by_network_and_gpu_type(known, log):
+    table = costs_against_log(log, CostStepTime(CostModel.load(), known))
     assert table["ratio"].between(1.25, 1.35).all()
     assert table["network"].tolist() == ["all", "large", "large", "small", "small"]
     assert (table["ratio-lo-90"] < table["ratio"]).all()
     assert table.loc[0, "jobs"] == table["jobs"][1:].sum() == 600
 
 
-def test_the_command_compares_and_calibrates(networks, known, tmp_path):
-    write_jobs(log_of(known), tmp_path / "jobs.parquet")
+@pytest.mark.usefixtures("_traced_before")
+def test_the_command_compares_and_calibrates(networks, known, log, tmp_path):
+    write_jobs(log, tmp_path / "jobs.parquet")
     command = ["costs-against-log", str(tmp_path / "jobs.parquet"), "--networks", str(networks), "--quiet"]
     done = CliRunner().invoke(app, [*command, "--json", "--out", str(tmp_path / "mine")])
     assert done.exit_code == 0, done.output
@@ -85,6 +114,16 @@ def test_the_command_compares_and_calibrates(networks, known, tmp_path):
     assert "ratio" in CliRunner().invoke(app, command).stdout
 
 
+@pytest.mark.slow
+def test_networks_of_a_file_are_traced_in_a_process_of_their_own(networks, graphs):
+    file = networks.with_name("one.toml")
+    file.write_text(f'{TABLES.partition("[large]")[0]}optimizer = "adam"')
+    ((name, (graph, shape, options)),) = read_networks(file).items()
+    assert (name, shape, options) == ("small", None, {"optimizer": "adam"})
+    pd.testing.assert_frame_equal(graph.nodes, graphs["team_networks:small"].nodes)
+
+
+@pytest.mark.usefixtures("_traced_before")
 def test_a_log_that_says_nothing_of_its_networks_is_refused(networks, tmp_path):
     times = pd.to_datetime(["2026-03-01 00:00", "2026-03-01 05:00"], utc=True)
     write_jobs(

@@ -16,6 +16,7 @@ from gpudemand.planning.need import (
     _USUAL_BURST,
     NeedForecast,
 )
+from tests.tiers import slow_beside
 
 orders = pytest.importorskip("benchmarks.planning.orders", reason="runs from a checkout")
 
@@ -95,8 +96,9 @@ def test_a_short_plan_costs_nineteen_times_a_long_one():
     assert orders.score(plans)[["sufficient", "90 % band covers"]].tolist() == [0.5, 0.5]
 
 
-def test_nothing_is_ordered_where_nobody_waits():
-    assert orders.needless_orders(n_seeds=3).sum() == 0
+@pytest.mark.parametrize("n_seeds", slow_beside([1], [1, 3]))
+def test_nothing_is_ordered_where_nobody_waits(n_seeds):
+    assert orders.needless_orders(n_seeds).sum() == 0
 
 
 @pytest.mark.slow

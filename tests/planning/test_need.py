@@ -22,6 +22,7 @@ from gpudemand.planning.need import (
     wait_target,
 )
 from gpudemand.planning.queue import simulate_queue
+from tests.tiers import slow_beside
 
 END = pd.Timestamp("2026-03-01", tz="UTC")
 TARGET = wait_target("1h", 0.9)
@@ -83,22 +84,22 @@ def share_by_queue(log, gpus, target, policy="easy"):
         (wait_target("1h", 0.95, largest=2), "eager"),
     ],
 )
-def test_the_fewest_gpus_are_those_of_trying_them_one_after_another(target, policy):
-    for seed in range(3):
-        log = random_log(120, 35, seed)
-        window = window_of(log)
-        shares = np.array([share_by_queue(log, gpus, target, policy) for gpus in range(1, 23)])
-        found = fewest_gpus(window, target, policy)
-        assert 1 < found < 22
-        assert shares[int(found) - 1] >= target.share
-        # Where one more does not suffice, there are several numbers below which one fewer does not.
-        crossings = 1 + np.flatnonzero((shares >= target.share) & (np.r_[0.0, shares[:-1]] < target.share))
-        assert found in crossings
-        if len(crossings) == 1:
-            assert found == 1 + np.argmax(shares >= target.share)
-        for gpus in (2, found, 22):
-            waits = window.waits_s(float(gpus), policy)
-            assert target.share_in_time(window, waits) == pytest.approx(shares[int(gpus) - 1])
+@pytest.mark.parametrize("seed", slow_beside([0], range(3)))
+def test_the_fewest_gpus_are_those_of_trying_them_one_after_another(target, policy, seed):
+    log = random_log(120, 35, seed)
+    window = window_of(log)
+    shares = np.array([share_by_queue(log, gpus, target, policy) for gpus in range(1, 23)])
+    found = fewest_gpus(window, target, policy)
+    assert 1 < found < 22
+    assert shares[int(found) - 1] >= target.share
+    # Where one more does not suffice, there are several numbers below which one fewer does not.
+    crossings = 1 + np.flatnonzero((shares >= target.share) & (np.r_[0.0, shares[:-1]] < target.share))
+    assert found in crossings
+    if len(crossings) == 1:
+        assert found == 1 + np.argmax(shares >= target.share)
+    for gpus in (2, found, 22):
+        waits = window.waits_s(float(gpus), policy)
+        assert target.share_in_time(window, waits) == pytest.approx(shares[int(gpus) - 1])
 
 
 def test_a_guess_changes_the_way_and_not_the_number():

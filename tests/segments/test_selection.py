@@ -8,7 +8,6 @@ import pytest
 
 from gpudemand.segments import clustering as selection
 from gpudemand.segments.clustering import select_n_segments
-from tests.tiers import slow_beside
 
 COLUMNS = ["stability", "gap", "log_variance_ratio"]
 #: Scores of one cluster.
@@ -46,7 +45,8 @@ def test_without_a_gap_there_is_one_cluster():
     assert selection._choose(table) == 1
 
 
-@pytest.mark.parametrize("n_dimensions", slow_beside([3], [3, 8]))
+@pytest.mark.slow
+@pytest.mark.parametrize("n_dimensions", [3, 8])
 def test_one_gaussian_is_one_cluster(n_dimensions):
     numbers = [
         select_n_segments(np.random.default_rng(seed).normal(size=(90, n_dimensions)), 6, np.random.default_rng(seed))
