@@ -21,6 +21,7 @@ from gpudemand._files import check_replaceable, read_manifest, replace_file, rep
 from gpudemand._tables import write_table
 from gpudemand._validation import InputError
 from tests.faults import disk_full, interrupted_at, kill, needs_fork
+from tests.tiers import slow_beside
 
 LIST = "list.json"
 #: Whether there is an older one, and what happens; kills where there is none are those of `tests.test_kills`.
@@ -90,7 +91,7 @@ def test_a_file_is_old_or_new_after_a_fault_at_any_step(tmp_path, old, fault):
 
 
 @needs_fork
-@pytest.mark.parametrize(("old", "fault"), FAULTS)
+@pytest.mark.parametrize(("old", "fault"), slow_beside([(False, disk_full), (True, kill)], FAULTS))
 def test_a_folder_is_old_or_new_after_a_fault_at_any_step(tmp_path, old, fault):
     step, states = 1, {}
     while True:

@@ -10,7 +10,7 @@ import pytest
 from gpudemand._array import STRING
 from gpudemand.cli.report import _asked
 from gpudemand.jobs import write_jobs
-from tests.report.conftest import make_log, quick, undrawn  # noqa: F401
+from tests.report.conftest import brief, make_log, quick, undrawn  # noqa: F401
 from tests.test_cli import invoke, one_line_error
 
 PLAN = """
@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick", "undrawn")
+@pytest.mark.usefixtures("quick", "undrawn", "brief")
 def test_a_plan_needs_no_other_option_and_the_working_folder_does_not_matter(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = invoke("report", "--plan", folder / "plan.toml", "--quiet", "--check")
@@ -61,7 +61,7 @@ def test_a_plan_needs_no_other_option_and_the_working_folder_does_not_matter(fol
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick", "undrawn")
+@pytest.mark.usefixtures("quick", "undrawn", "brief")
 @pytest.mark.parametrize(("arguments", "status"), [(["--check"], 3), ([], 0)])
 def test_a_due_order_is_status_three_only_where_it_is_asked_for(folder, tmp_path, arguments, status):
     options = ("--installed", 1, "--out", tmp_path / "r", "--metrics", tmp_path / "m.prom", "--quiet", "--json")

@@ -12,18 +12,19 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from gpudemand._files import read_manifest
+from gpudemand._files import replace_folder
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
 from gpudemand.cli.pull import pull
-from gpudemand.report import build
+from gpudemand.report import build, figures
 from gpudemand.report.build import build_report
 from gpudemand.report.figures import draw_figures
 from gpudemand.report.history import FORMAT, MANIFEST
 from gpudemand.study.study import Study
 from tests.faults import content, needs_fork, restore, states
-from tests.report.conftest import make_log, quick_module, renamed  # noqa: F401
-from tests.test_writers import PACKAGE, SAFE
+from tests.report.conftest import NO_DRAWING, brief, make_log, quick_module, renamed, undrawn_here  # noqa: F401
+from tests.test_writers import PACKAGE, SAFE, tree_of
+from tests.tiers import slow_beside
 from tests.writers import WRITERS, Writer
 
 pytestmark = needs_fork
@@ -84,7 +85,7 @@ def test_a_careless_writer_is_found(write, tmp_path):
 def test_no_writer_is_forgotten():
     found = set()
     for path in PACKAGE.rglob("*.py"):
-        for function in ast.walk(ast.parse(path.read_text())):
+        for function in ast.walk(tree_of(path)):
             if isinstance(function, ast.FunctionDef) and any(
                 isinstance(node, ast.With) and ast.unparse(node.items[0].context_expr).startswith(SAFE)
                 for node in function.body + [inner for node in function.body for inner in ast.walk(node)]
@@ -103,17 +104,19 @@ def test_no_command_is_forgotten():
 
 @pytest.fixture(scope="module")
 def stages(quick_module):  # noqa: F811
-    """Computed stages and drawn figures."""
+    """A study whose stages are computed, and figures that are not drawn."""
     study = Study(make_log(days=40), horizon=7, prices=(1.0, 3.0))
     build.report_tables(study)
-    return study, draw_figures(study)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "_draw", lambda display, height: NO_DRAWING)
+        return study, draw_figures(study)
 
 
 @pytest.fixture
 def report(monkeypatch, stages):
     """A function that writes a report from them, with and without prices."""
-    study, figures = stages
-    monkeypatch.setattr(build, "draw_figures", lambda *drawn: figures)
+    study, drawn = stages
+    monkeypatch.setattr(build, "draw_figures", lambda *asked: drawn)
 
     def written(out, prices):
         fresh = copy(study)
@@ -139,19 +142,26 @@ def test_a_report_is_the_old_or_the_new_one(report, tmp_path):
     assert all(state in (found[0], found[-1]) for state in found)
 
 
-def test_a_report_replaces_a_report_only(report, tmp_path):
-    index = report(tmp_path / "report", None)
-    read_manifest(tmp_path / "report", MANIFEST, FORMAT)
-    (index.parent / "tables" / "mine.csv").write_text("my notes")
+def test_a_report_replaces_a_report_only(tmp_path):
+    """That a report lists its files: `tests.report.test_earlier`."""
+    with replace_folder(tmp_path / "report", MANIFEST, {"format": FORMAT}) as new:
+        (new / "tables").mkdir()
+        (new / "tables" / "log.csv").write_text("jobs")
+    (tmp_path / "report" / "tables" / "mine.csv").write_text("my notes")
     with pytest.raises(InputError, match=r"'tables/mine\.csv', which would be lost"):
-        report(tmp_path / "report", None)
+        build_report(make_log(days=40), tmp_path / "report")
     before = content(tmp_path)
     with pytest.raises(InputError, match="which would be lost; choose another folder"):
         build_report(make_log(days=40), tmp_path)
     assert content(tmp_path) == before
 
 
-def test_no_control_character_reaches_a_report(quick_module, tmp_path):  # noqa: F811
+@pytest.mark.parametrize("whole", slow_beside([False], [False, True]))
+def test_no_control_character_reaches_a_report(quick_module, tmp_path, request, whole):  # noqa: F811
+    """Figures, segments, parts and scenarios, which take most of the time, are in the whole one."""
+    if not whole:
+        request.getfixturevalue("undrawn_here")
+        request.getfixturevalue("brief")
     controls = "".join(chr(code) for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n")
     log = make_log(days=40)
     log = renamed(log, group=f"team{controls}", cluster=f"c{controls}", gpu_type=f"A\a{controls}")
@@ -160,7 +170,7 @@ def test_no_control_character_reaches_a_report(quick_module, tmp_path):  # noqa:
     log.attrs = {**make_log(days=20).attrs, "source": f"log{controls}", "rejected": {f"bad{controls}": 2}}
     index = build_report(log, tmp_path / "report", horizon=7, by="group")
     text = [path for path in index.parent.rglob("*") if path.suffix in (".html", ".svg", ".csv", ".json")]
-    assert len(text) > 20
+    assert len(text) > (15, 40)[whole]
     for path in text:
         assert not set(path.read_text(encoding="utf-8")) & set(controls), path.name
     for path in index.parent.rglob("*.parquet"):

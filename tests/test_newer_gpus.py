@@ -6,13 +6,31 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gpudemand._validation import InputError
+from gpudemand.study import scenarios
+from gpudemand.study import study as stages
 from gpudemand.study.study import Study
-from tests.tiers import slow_where
+from tests.report.conftest import quick_module  # noqa: F401
+from tests.tiers import slow_beside, slow_where
 
 BEGIN = pd.Timestamp("2026-01-05", tz="UTC")
 
 
-def log_of_two_types(older="V100", newer="H100", ratio=0.25, n_days=70):
+@pytest.fixture(autouse=True, scope="module")
+def alone(quick_module):  # noqa: F811
+    """Skip the other scenarios, and the segments that one of them needs."""
+
+    def skip(*arguments):
+        raise InputError("left out of these tests.")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stages, "segment_users", skip)
+        for other in ("_growth", "_departure", "_arrivals"):
+            patch.setattr(scenarios, other, skip)
+        yield
+
+
+def log_of_two_types(older="V100", newer="H100", ratio=0.25, n_days=42):
     """Each day 20 jobs of ten users, half of them the same work on each type, on the newer in a share of the time."""
     rng = np.random.default_rng(0)
     number = np.arange(20 * n_days)
@@ -66,6 +84,7 @@ def test_jobs_that_ended_at_once_warn_of_nothing():
         assert len(scenario_of(log)[0]) == 1
 
 
+@pytest.mark.slow
 def test_work_moves_by_data_sheets_where_the_log_shows_none():
     log = log_of_two_types()
     log["user"] += log["gpu_type"]
@@ -94,7 +113,9 @@ def test_work_of_known_networks_moves_as_the_cost_model_predicts(share, text):
     assert moved["required"].iloc[0] < base["required"]
 
 
-@pytest.mark.parametrize(("older", "reason"), [("H100", "at most one GPU type"), ("fpga9", "fpga9")])
+@pytest.mark.parametrize(
+    ("older", "reason"), slow_beside([("fpga9", "fpga9")], [("H100", "at most one GPU type"), ("fpga9", "fpga9")])
+)
 def test_what_cannot_move_says_why(older, reason):
     moved, _, skipped = scenario_of(log_of_two_types(older=older))
     assert moved.empty

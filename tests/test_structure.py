@@ -71,10 +71,15 @@ def import_nodes(tree, without=()):
 
 
 @cache
+def tree_of(path):
+    return ast.parse(path.read_text())
+
+
+@cache
 def imported(path, without=()):
     """Full names of the modules of this package that a file imports, but for some functions."""
     found = set()
-    for node in import_nodes(ast.parse(path.read_text()), without):
+    for node in import_nodes(tree_of(path), without):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names if alias.name in NAMES}
         elif node.module in NAMES:
@@ -160,12 +165,13 @@ def test_a_report_reaches_no_code_of_costs():
         assert any(name.startswith("gpudemand.cost") for name in imported(NAMES[module], others)), function
 
 
+@pytest.mark.slow
 def test_a_report_on_a_log_loads_no_code_of_costs(tmp_path):
     code = """
 import sys
 import gpudemand
 jobs, _ = gpudemand.make_cluster(n_users=8, n_days=30, random_state=0)
-gpudemand.Study(jobs, installed=100).report(sys.argv[1])
+gpudemand.Study(jobs, installed=100, horizon=4, lead_time="7D").report(sys.argv[1])
 print(*(name for name in sys.modules if name.startswith("gpudemand.cost")))
 """
     command = [sys.executable, "-c", code, str(tmp_path / "report")]
@@ -191,7 +197,7 @@ def backs_a_framework(module):
 
 def loaded_at_import(path):
     """Modules that a file imports at its top level."""
-    for node in ast.parse(path.read_text()).body:
+    for node in tree_of(path).body:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

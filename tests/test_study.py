@@ -14,14 +14,16 @@ from gpudemand._validation import InputError
 from gpudemand.jobs.table import as_of
 from gpudemand.study import selection as candidates
 from tests.jobs import mutations
-from tests.report.conftest import make_log, quick_module, renamed, selected_once  # noqa: F401
+from tests.report.conftest import make_log, quick_module, renamed, selected_once, undrawn  # noqa: F401
 from tests.tiers import slow_beside
 
 STAGES = ("usage", "waits", "segments", "forecast", "plan", "wait_plan", "orders", "drivers", "scenarios", "trust")
 LOG = make_log(days=70)
+#: As above, without plans by type.
+ONE_TYPE = renamed(LOG, gpu_type="A100")
 END = LOG["end"].max().normalize()
 TUNING = gd.Programme("tuning", 400, END, END + pd.Timedelta("40D"), hours=6, gpus=8)
-pytestmark = pytest.mark.usefixtures("quick_module", "selected_once")
+pytestmark = pytest.mark.usefixtures("quick_module", "selected_once", "undrawn")
 
 
 @cache
@@ -238,8 +240,9 @@ def test_the_default_horizon_reaches_from_the_first_bin_to_four_weeks_after_an_o
     assert gd.Study(log, lead_time="30D", freq=freq).settings.horizon == bins
 
 
+@pytest.mark.slow
 def test_one_bit_of_the_log_decides_nothing():
-    nobody = LOG.assign(submit=LOG["start"])
+    nobody = ONE_TYPE.assign(submit=LOG["start"])
     one = nobody.assign(submit=nobody["submit"].mask(nobody.index == 9, nobody["submit"] - pd.Timedelta("2s")))
     numbers = [gd.Study(log, horizon=7, lead_time="3D").headline for log in (nobody, one)]
     assert numbers[0]["basis"] == numbers[1]["basis"] == "wait"
@@ -249,7 +252,7 @@ def test_one_bit_of_the_log_decides_nothing():
 
 def test_the_number_required_does_not_grow_with_the_number_stated_but_with_what_does_not_run():
     required = [
-        gd.Study(LOG, horizon=7, lead_time="3D", **options).headline["required"]
+        gd.Study(ONE_TYPE, horizon=7, lead_time="3D", **options).headline["required"]
         for options in ({"installed": 40}, {"installed": 80}, {"installed": 80, "availability": 0.8})
     ]
     assert required[0] == required[1]
@@ -317,7 +320,7 @@ def outcome(answered, stage):
         return str(error)
 
 
-@pytest.mark.parametrize("name", slow_beside(("canonical", "philly", "swf", "focus", "genai"), mutations.LOGS))
+@pytest.mark.parametrize("name", slow_beside(("canonical", "focus"), mutations.LOGS))
 def test_every_stage_of_every_format_is_a_table_or_a_sentence(name, tmp_path):
     log = forty_days_of(name, mutations.LOGS[name][1], tmp_path).reset_index(drop=True)
     answered = gd.Study(log, horizon=5, wait="1h", by="total")
@@ -328,8 +331,10 @@ def test_every_stage_of_every_format_is_a_table_or_a_sentence(name, tmp_path):
     assert len(answered.plan) == 2
 
 
-@pytest.mark.usefixtures("combined")
-def test_events_reach_every_forecast_and_are_listed():
+@pytest.mark.parametrize("methods", slow_beside(["naive"], ["naive", "combined"]))
+def test_events_reach_every_forecast_and_are_listed(methods, request):
+    if methods == "combined":
+        request.getfixturevalue("combined")
     until = study().forecast["ds"].max()
     closed = pd.DataFrame(
         {"event": ["closure"], "start": [until - pd.Timedelta("2D")], "end": [until], "effect": [-1.0]}
@@ -353,14 +358,24 @@ def test_risk_and_requirement_agree_in_every_period():
         assert periods[0].risk(required, begin) <= 1 - level + 1e-9 < periods[0].risk(required - 1, begin)
 
 
-def test_users_are_forecast_from_their_segments():
+def test_users_are_forecast_from_their_segments(monkeypatch):
+    fits = []
+
+    class ClusterwiseForecaster(gd.ClusterwiseForecaster):
+        def fit(self, usage):
+            fits.append((self, usage))
+            return super().fit(usage)
+
+    monkeypatch.setattr("gpudemand.study.parts.ClusterwiseForecaster", ClusterwiseForecaster)
     found, made = study().user_forecast, study()
     names = sorted(made.user_segments.labels.index)
     assert sorted(set(found["unique_id"])) == names
     assert len(found) == 7 * len(names)
     assert found["segment"].tolist() == found["unique_id"].map(made.user_segments.segment_of).tolist()
-    own = made.usage_by("user")
-    model = gd.ClusterwiseForecaster(made.user_segments.labels, horizon=7).fit(own[own["unique_id"].isin(names)])
+    own, ((model, usage),) = made.usage_by("user"), fits
+    pd.testing.assert_series_equal(model.segmenter, made.user_segments.labels)
+    assert model.horizon == 7
+    pd.testing.assert_frame_equal(usage, own[own["unique_id"].isin(names)])
     np.testing.assert_array_equal(found["ClusterwiseForecaster"], model.predict(7)["ClusterwiseForecaster"])
     assert found["cluster"].tolist() == found["unique_id"].map(model.labels_).tolist()
 

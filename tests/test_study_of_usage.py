@@ -17,7 +17,8 @@ from gpudemand._validation import InputError
 from gpudemand.cli.app import app
 from gpudemand.store import arrow_table, open_store
 from gpudemand.usage.read import pulled_usage, read_log
-from tests.report.conftest import make_log, quick_module, selected_once, undrawn  # noqa: F401
+from tests.report.conftest import brief, make_log, quick_module, selected_once, undrawn  # noqa: F401
+from tests.tiers import slow_beside
 
 DAYS = 70
 LOG = make_log(days=DAYS, per_day=24)
@@ -53,7 +54,7 @@ def without_gap(table: pd.DataFrame) -> pd.DataFrame:
     return rest
 
 
-@pytest.mark.parametrize("freq", ["D", "h"])
+@pytest.mark.parametrize("freq", slow_beside(["D"], ["D", "h"]))
 def test_it_answers_as_from_jobs(freq):
     jobs, series = of_jobs(), of_usage(freq)
     np.testing.assert_allclose(series.usage["held"], jobs.usage["held"], rtol=1e-9)
@@ -95,6 +96,7 @@ def test_scenarios_change_the_use():
     assert len(table) == len(largest) - 1
 
 
+@pytest.mark.usefixtures("brief")
 def test_a_gap_is_no_zero(tmp_path):
     whole, study = of_usage("h"), gd.Study(without_gap(usage("h")), **OPTIONS)
     held = study.usage.set_index("ds")["held"]
@@ -148,7 +150,7 @@ def test_a_store_tells_what_is_installed(store):
     study = gd.Study(pulled_usage(store, by="namespace/gpu_type"), horizon=7)
     assert study.headline["installed"] == 48
     assert study.headline["installed_from"] == "pulled"
-    assert gd.Study(pulled_usage(store), horizon=7, installed=99).headline["installed_from"] == "given"
+    assert gd.Study(pulled_usage(store), horizon=7, installed=99).settings.installed_from == "given"
     assert study.usage_by("gpu_type")["unique_id"].unique().tolist() == ["A100", "H100"]
     assert study.usage_by("namespace")["unique_id"].unique().tolist() == ["lab", "ml", "web"]
     both = study.usage_by("gpu_type").groupby("ds")["y"].sum(min_count=2)
@@ -169,7 +171,10 @@ def test_types_of_the_nodes_are_installed_by_type(store):
     assert short["A100"] > short["H100"] > short["B200"] == 0
     assert study.headline["installed"] == 56
     assert study.headline["installed_from"] == "pulled"
-    # A type that no node has, or that usage does not tell, leaves the sum.
+
+
+@pytest.mark.slow
+def test_a_type_that_no_node_has_or_that_usage_does_not_tell_leaves_the_sum(store):
     unknown = pulled_usage(store, by="namespace/gpu_type")
     assert gd.Study(unknown, horizon=7).gpu_type_plans.table["installed"].isna().tolist() == [False, True, True]
 
@@ -209,6 +214,7 @@ def test_pods_that_wait_are_wanted_beside_held(store, waiting):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("brief")
 def test_a_page_shows_wanted_beside_held(waiting, tmp_path):
     index = gd.build_report(pulled_usage(waiting), tmp_path / "report", horizon=7)
     page, table = index.read_text(), pd.read_parquet(index.parent / "tables" / "wanted.parquet")
@@ -236,6 +242,7 @@ def test_the_shell_reports_on_a_store(store, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("brief")
 def test_the_shell_reads_files_of_usage(tmp_path):
     hourly = usage("h")
     hourly = hourly[hourly["unique_id"].isin(hourly["unique_id"].unique()[:3])]

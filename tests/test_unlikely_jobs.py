@@ -12,7 +12,7 @@ from gpudemand.jobs.plausibility import unlikely_jobs
 from gpudemand.jobs.table import check_jobs
 from gpudemand.study.settings import Settings
 from tests.jobs.test_real_logs import ANY_START, ATLAS, DLRM, GENAI, KTH, PAI, PHILLY, VENUS, VENUS_START
-from tests.report.conftest import make_log, quick_module, selected_once, undrawn  # noqa: F401
+from tests.report.conftest import make_log
 
 LOG = make_log(days=40)
 DATES = ["1970-01-01", "2016-03-01", "2036-05-01"]
@@ -88,14 +88,14 @@ def test_growth_is_no_mistake():
     assert sentences(LOG.head(200).assign(submit=times, start=times, end=times, gpus=days)) == []
 
 
-@pytest.mark.usefixtures("quick_module", "selected_once", "undrawn")
-def test_study_and_page_say_so(tmp_path):
+def test_a_study_says_so():
+    """And the page what its source says: `tests.report.test_sections`."""
     typo = changed(gpus=5000.0)
     with pytest.warns(gd.UnlikelyJobsWarning, match="job 7: 5,000 GPUs") as warned:
         study = gd.Study(typo, horizon=4, lead_time="2D")
     assert warned[0].filename == __file__
-    page = study.report(tmp_path / "report").read_text()
-    assert "(job 7: 5,000 GPUs); they count as held and installed." in page
+    (said,) = study.source.unlikely()
+    assert "(job 7: 5,000 GPUs); they count as held and installed." in said
     with pytest.warns(gd.UnlikelyJobsWarning):
         gd.Study(changed(submit="2036-01-01", start="2036-01-01", end="2036-01-01"))
     with warnings.catch_warnings():

@@ -75,7 +75,7 @@ def _outlook(study: Study, orders: pd.DataFrame | None) -> dict[str, Any]:
     ratios = study.attempt("targets", lambda: study.target_ratios) or {stated: 1.0}
     waits, shares = (list(dict.fromkeys(each)) for each in zip(*ratios, strict=True))
     levels = sorted({*SHARES.values(), settings.service_level})
-    needed = np.array([study.need.quantiles(level, bins) for level in levels])
+    needed = study.need.quantiles(np.array(levels), bins).T
     # Needs are those of whole weeks; the last bin ends the last step.
     changes = np.flatnonzero((np.diff(needed, axis=1) != 0).any(axis=0)) + 1
     steps = np.unique([0, *changes, len(bins) - 1])

@@ -120,17 +120,17 @@ class Need:
         """Name of the requirement: for waits, or for peaks."""
         return PEAK if self.target is None else WAIT
 
-    def quantiles(self, share: float, ds: pd.DatetimeIndex) -> FloatArray:
-        """GPUs that suffice with a probability for the four weeks from each time on.
+    def quantiles(self, shares: FloatArray, ds: pd.DatetimeIndex) -> FloatArray:
+        """GPUs that suffice with some probabilities for the four weeks from each time on, shape (n_times, n_shares).
 
         What an order can no longer change has the uncertainty of its lead; what comes after an order that is placed
         now, that of its arrival, since later orders will know more.
         """
         arrival = self.log_end + self.lead_time
         width = ds[1] - ds[0] if len(ds) > 1 else pd.Timedelta(0)
-        weeks = np.floor((ds + width - arrival) / _WEEK)  # the bin of the arrival is already after it
-        known = {week: self.at(arrival + week * _WEEK, share) for week in np.unique(weeks)}
-        return np.array([known[week] for week in weeks])
+        # The bin of the arrival is already after it.
+        weeks, of_time = np.unique(np.floor((ds + width - arrival) / _WEEK), return_inverse=True)
+        return np.array([self.samples(arrival + week * _WEEK, shares) for week in weeks])[of_time]
 
     def at(self, begin: pd.Timestamp, share: float) -> float:
         """GPUs that suffice with a probability for the four weeks from a time on."""
@@ -307,8 +307,8 @@ def as_forecast(need: Need, forecast: pd.DataFrame, freq: str) -> pd.DataFrame:
     shares = {model: 0.5}
     for level in levels(forecast, model):
         shares |= {f"{model}-lo-{level:g}": 0.5 - level / 200, f"{model}-hi-{level:g}": 0.5 + level / 200}
-    rows = {name: need.quantiles(share, ds) for name, share in shares.items()}
-    result = pd.DataFrame({"unique_id": need.basis, "ds": ds, **rows})
+    found = need.quantiles(np.array(list(shares.values())), ds)
+    result = pd.DataFrame({"unique_id": need.basis, "ds": ds, **dict(zip(shares, found.T, strict=True))})
     result.attrs = dict(forecast.attrs)
     return result
 

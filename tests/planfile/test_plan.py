@@ -21,6 +21,7 @@ from gpudemand.study import selection as candidates
 from gpudemand.study.plan_file import read_plan, write_plan
 from gpudemand.study.pools import total_installed
 from tests.report.conftest import make_log
+from tests.tiers import slow_beside
 
 TEMPLATE = Path(gpudemand.study.plan_file.__file__).with_name("plan.toml").read_text(encoding="utf-8")
 INVENTORY = """
@@ -66,21 +67,27 @@ def refused(tmp_path, text) -> str:
     return message.removeprefix(f"{tmp_path / 'plan.toml'}")
 
 
-def test_the_template_is_valid_as_it_is_and_with_every_line_in_force(tmp_path):
+@pytest.mark.parametrize("traced", slow_beside([False], [False, True]))
+def test_the_template_is_valid_as_it_is_and_with_every_line_in_force(tmp_path, traced):
+    """The network that it traces, in a process that loads PyTorch, is left out of the quick tests."""
     plan = read_plan(write_plan(tmp_path / "plan.toml", log='a"b\\c.psv', format="sacct", tz="Asia/Shanghai"))
     assert (plan.log, plan.format, plan.tz) == (tmp_path / 'a"b\\c.psv', "sacct", "Asia/Shanghai")
     assert plan.study_options() == read_plan(tmp_path / "plan.toml").study_options()
     lines = re.sub(r"^# (?=\w+ = |\[)", "", TEMPLATE, flags=re.MULTILINE)
-    pytest.importorskip("torch")
-    (tmp_path / "team").mkdir()
-    (tmp_path / "team" / "networks.py").write_text(TAGGER)
     assert lines.count("\n# ") < TEMPLATE.count("\n# ")
+    if traced:
+        pytest.importorskip("torch")
+        (tmp_path / "team").mkdir()
+        (tmp_path / "team" / "networks.py").write_text(TAGGER)
+    else:
+        lines, n = re.subn(r'\[\[programmes\]\]\nname = "tagging"\n.*?(?=^# Purchases)', "", lines, flags=re.S | re.M)
+        assert n == 1
     everything = plan_of(tmp_path, lines)
     assert everything.clusters == ("alps", "bern")
     assert [change.gpus for change in everything.changes] == [16, -32]
-    runs, training, traced = everything.programmes
-    assert traced.job.graph.n_parameters == 3 * 9 * 8 + 8
-    assert traced.steps == 5e7 / (4 * 128)
+    runs, training, *tagging = everything.programmes
+    assert [work.job.graph.n_parameters for work in tagging] == [3 * 9 * 8 + 8] * traced
+    assert [work.steps for work in tagging] == [5e7 / (4 * 128)] * traced
     assert runs.gpu_hours == 60 * 12 * 8
     assert training.steps * training.job.run.tokens == pytest.approx(2e10)
     assert repr(training.job) == (

@@ -66,27 +66,25 @@ def sacct(rows, options):
     return "".join("|".join(line) + "\n" for line in [fields, *([row[name] for name in fields] for row in chosen)])
 
 
-def main():
-    command, history, now, *options = sys.argv[1:]
+def answer(command, history, now, *options):
+    """What the command prints."""
     with open(history, encoding="utf-8") as file:
         names, *lines = (line.rstrip("\n").split("|") for line in file)
     rows = [as_of(dict(zip(names, line, strict=True)), int(now)) for line in lines]
     rows = [row for row in rows if row is not None]
     if command == "sacct":
-        sys.stdout.write(sacct(rows or [dict.fromkeys(names, "")], options))
-    elif command == "squeue":
-        sys.stdout.write("".join(row["JobIDRaw"] + "\n" for row in rows if row["State"] == "PENDING"))
-    elif command == "scontrol":
-        sys.stdout.write(f"Configuration data as of {now}\nAccountingStorageHost   = 127.0.0.1\n")
-    elif command == "sacctmgr" and "cluster" in options:
-        sys.stdout.write("lab\n")
-    elif command == "sacctmgr":
-        first = min(int(line[names.index("Submit")]) for line in lines or [dict.fromkeys(names, 0)])
-        sys.stdout.write("Cluster|NodeName|TimeStart|TimeEnd|State|TRES\n")
-        sys.stdout.write(EVENTS.format(registered=first, down=first + 60))
-    else:
-        sys.stdout.write("n1|gpu:a100:8\nn3|gpu:a100:7,gpu:1g.10gb:7\nn4|gpu:h100:8,shard:h100:32\n")
+        return sacct(rows or [dict.fromkeys(names, "")], options)
+    if command == "squeue":
+        return "".join(row["JobIDRaw"] + "\n" for row in rows if row["State"] == "PENDING")
+    if command == "scontrol":
+        return f"Configuration data as of {now}\nAccountingStorageHost   = 127.0.0.1\n"
+    if command == "sacctmgr" and "cluster" in options:
+        return "lab\n"
+    if command == "sacctmgr":
+        first = min(int(line[names.index("Submit")]) for line in lines or [[0] * len(names)])
+        return "Cluster|NodeName|TimeStart|TimeEnd|State|TRES\n" + EVENTS.format(registered=first, down=first + 60)
+    return "n1|gpu:a100:8\nn3|gpu:a100:7,gpu:1g.10gb:7\nn4|gpu:h100:8,shard:h100:32\n"
 
 
 if __name__ == "__main__":
-    main()
+    sys.stdout.write(answer(*sys.argv[1:]))

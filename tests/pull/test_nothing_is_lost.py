@@ -5,17 +5,16 @@ from __future__ import annotations
 import itertools
 import os
 import random
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
-import duckdb
 import pandas as pd
 import pytest
 
-from gpudemand import _files, store
 from gpudemand._validation import InputError
 from gpudemand.pull import kubernetes, prometheus, slurm
 from gpudemand.store import read_store
+from tests.tiers import slow_beside
 
 BEGIN = pd.Timestamp("2026-03-01", tz="UTC")
 HOUR = pd.Timedelta("1h")
@@ -26,21 +25,7 @@ def seeds(quick: int, count: int):
     return pytest.mark.parametrize("seeds", [range(quick), pytest.param(range(quick, count), marks=pytest.mark.slow)])
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_stores():
-    """Stores with one database instead of one for each query (12 ms), and without waits for the disk."""
-    database = duckdb.connect()
-
-    @contextmanager
-    def cursor():
-        with database.cursor() as db:
-            db.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
-            yield db
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "_database", cursor)
-        patch.setattr(_files, "_sync", lambda place: None)
-        yield
+pytestmark = pytest.mark.usefixtures("quick_stores")
 
 
 class Server:
@@ -74,7 +59,7 @@ class Server:
         return pd.DataFrame({**labels, "ds": pd.DatetimeIndex(times, tz="UTC"), "y": value})
 
 
-@seeds(20, 100)
+@seeds(4, 100)
 def test_prometheus(tmp_path, seeds):
     for seed in seeds:
         rng, store = random.Random(seed), tmp_path / str(seed)
@@ -169,7 +154,7 @@ class Accounting:
         return dict.fromkeys((*slurm.NEEDED, *slurm.OPTIONAL), "") | what | times | state
 
 
-@seeds(4, 30)
+@seeds(1, 30)
 def test_slurm(tmp_path, monkeypatch, seeds):
     for seed in seeds:
         rng, store = random.Random(seed), tmp_path / str(seed)
@@ -206,7 +191,7 @@ def test_slurm(tmp_path, monkeypatch, seeds):
                 assert found[job[:2]] != "Unknown", seed
 
 
-@pytest.mark.parametrize("fails_after", range(1, 5))
+@pytest.mark.parametrize("fails_after", slow_beside([2], range(1, 5)))
 def test_slurm_reads_what_a_user_may_see_now_also_after_a_failure(tmp_path, monkeypatch, fails_after):
     slurm_ = Accounting(random.Random(0))
     monkeypatch.setattr(slurm, "_run", slurm_.run)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -44,6 +45,7 @@ NAMES = {
     kubernetes.KUEUE_WORKLOADS: "workloads",
     **{query: name for name, query in (kubernetes.TYPES | kubernetes.UTILIZATIONS).items()},
 }
+pytestmark = pytest.mark.usefixtures("quick_stores")
 RECORDED = json.loads(gzip.decompress((HERE / "prometheus.json.gz").read_bytes()))
 
 
@@ -103,14 +105,20 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
+@contextmanager
+def serving() -> Iterator[Server]:
     with Server() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield server
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
 
 
 def client(server: Server, **options) -> PrometheusClient:
@@ -134,6 +142,15 @@ def truth(column_begin: str, column_end: str) -> pd.DataFrame:
     return pd.DataFrame({t: pods["gpus"][(begin <= t) & (t < end)].groupby(pods["namespace"]).sum() for t in hours})
 
 
+@pytest.fixture(scope="module")
+def week(tmp_path_factory, quick_stores) -> Path:
+    """A store that is only read."""
+    place = tmp_path_factory.mktemp("week") / "store"
+    with serving() as server:
+        pull(server, place)
+    return place
+
+
 @pytest.fixture
 def store(server, tmp_path) -> Path:
     pull(server, tmp_path / "store")
@@ -145,18 +162,18 @@ def wide(usage: pd.DataFrame) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(("measure", "begin", "end"), [("held", "start", "end"), ("pending", "created", "start")])
-def test_gpus_are_those_of_the_pods(store, measure, begin, end):
-    found, expected = wide(pulled_usage(store, measure)), truth(begin, end).fillna(0)
+def test_gpus_are_those_of_the_pods(week, measure, begin, end):
+    found, expected = wide(pulled_usage(week, measure)), truth(begin, end).fillna(0)
     expected = expected[expected.sum(axis=1) > 0]
     assert (found.to_numpy() == expected.to_numpy()).all()
     assert found.index.tolist() == expected.index.tolist()
     assert found.columns.as_unit("ns").equals(pd.DatetimeIndex(expected.columns).as_unit("ns"))
 
 
-def test_installed_is_what_the_nodes_have(store):
-    installed = wide(pulled_usage(store, "installed", "gpu_type"))
+def test_installed_is_what_the_nodes_have(week):
+    installed = wide(pulled_usage(week, "installed", "gpu_type"))
     assert installed.iloc[:, 0].to_dict() == {"NVIDIA A100-SXM4-80GB": 24, "NVIDIA H100 80GB HBM3": 16}
-    assert set(pulled_usage(store, "installed", "node")["unique_id"]) == {f"gpu-{name}" for name in "abcde"}
+    assert set(pulled_usage(week, "installed", "node")["unique_id"]) == {f"gpu-{name}" for name in "abcde"}
 
 
 def test_a_gap_is_a_gap(server, tmp_path):
@@ -170,8 +187,8 @@ def test_a_gap_is_a_gap(server, tmp_path):
     assert days.drop(columns=GAP[0].normalize()).notna().all().all()
 
 
-def test_days_are_means_of_hours(store):
-    hours, days = (wide(pulled_usage(store, by="total", freq=freq)) for freq in ("h", "D"))
+def test_days_are_means_of_hours(week):
+    hours, days = (wide(pulled_usage(week, by="total", freq=freq)) for freq in ("h", "D"))
     first = days.columns[0]
     assert days[first]["total"] == pytest.approx(hours.iloc[0, :24].mean())
 
@@ -188,26 +205,27 @@ def test_the_size_of_requests_changes_nothing(server, tmp_path):
     pd.testing.assert_frame_equal(frames[0], frames[2], check_exact=True)
 
 
-def test_many_pulls_equal_one(server, store, tmp_path):
+@pytest.mark.slow
+def test_many_pulls_equal_one(server, week, tmp_path):
     other = tmp_path / "other"
     for hours in (30, 31, 100, 168, 168):
         since = FIRST if not other.exists() else None
         pull(server, other, since=since, until=FIRST + pd.Timedelta(hours=hours))
-    pd.testing.assert_frame_equal(rows(other), rows(store), check_exact=True)
+    pd.testing.assert_frame_equal(rows(other), rows(week), check_exact=True)
 
 
-def test_a_server_that_allows_fewer_points_is_asked_for_less(server, store, tmp_path):
+def test_a_server_that_allows_fewer_points_is_asked_for_less(server, week, tmp_path):
     server.most = 50
     pull(server, tmp_path / "small")
-    pd.testing.assert_frame_equal(rows(tmp_path / "small"), rows(store), check_exact=True)
+    pd.testing.assert_frame_equal(rows(tmp_path / "small"), rows(week), check_exact=True)
 
 
-def test_faults_that_pass_are_waited_for(server, store, tmp_path):
+def test_faults_that_pass_are_waited_for(server, week, tmp_path):
     cut = b'{"status":"success","data":{"result":[{"met'
     server.faults = ["drop", (503, b"", {}), (200, cut, {}), (200, cut, {"Content-Length": "5000"})]
     pull(server, tmp_path / "late")
     assert not server.faults
-    pd.testing.assert_frame_equal(rows(tmp_path / "late"), rows(store), check_exact=True)
+    pd.testing.assert_frame_equal(rows(tmp_path / "late"), rows(week), check_exact=True)
 
 
 @pytest.mark.parametrize(
@@ -316,22 +334,22 @@ def test_credentials(server, tmp_path, options, environment, wanted):
         assert not any(text.encode() in file.read_bytes() for file in (tmp_path / "store").rglob("*.json"))
 
 
-def test_idle_gpus_have_no_namespace(store):
-    assert set(pulled_usage(store, "measured")["unique_id"]) == {"notebooks", "research", "speech", "vision"}
+def test_idle_gpus_have_no_namespace(week):
+    assert set(pulled_usage(week, "measured")["unique_id"]) == {"notebooks", "research", "speech", "vision"}
 
 
-def test_idle_hours(store):
-    table = idle_table(store, by="namespace").set_index("unique_id")
+def test_idle_hours(week):
+    table = idle_table(week, by="namespace").set_index("unique_id")
     assert table.loc["notebooks", "utilization"] < 0.1
     assert table.loc["serving", ["measured", "under_5"]].tolist() == [0, 0]
-    held = pulled_usage(store)
+    held = pulled_usage(week)
     assert table["gpu_hours"].sum() == held["y"].sum()
     assert (table["under_5"] <= table["under_20"]).all()
     assert (table["under_50"] <= table["measured"]).all()
-    by_type = idle_table(store, by="gpu_type").set_index("unique_id")["under_50"]
+    by_type = idle_table(week, by="gpu_type").set_index("unique_id")["under_50"]
     prices = {str(name): 1.0 + place for place, name in enumerate(by_type.index)}
     assert len(prices) > 1
-    costs = idle_table(store, by="namespace", price=prices)["cost_under_50"]
+    costs = idle_table(week, by="namespace", price=prices)["cost_under_50"]
     assert costs.sum() == pytest.approx((by_type * pd.Series(prices)).sum())
 
 
@@ -403,8 +421,8 @@ def test_time_sliced_gpus_are_apart_by_kind(server, tmp_path):
     assert source.with_fractions_apart().gpu_hours("gpu_type").to_dict() == {"A100": 9.0, "A100 (fraction)": 1.5}
 
 
-def test_read_usage_reads_a_store(store):
-    pd.testing.assert_frame_equal(read_usage(store), pulled_usage(store))
+def test_read_usage_reads_a_store(week):
+    pd.testing.assert_frame_equal(read_usage(week), pulled_usage(week))
 
 
 def test_a_cluster_without_pods_has_its_nodes(server, tmp_path):

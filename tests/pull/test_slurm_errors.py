@@ -9,6 +9,7 @@ from gpudemand._validation import InputError
 from gpudemand.pull import slurm
 from tests.pull.conftest import HERE
 
+pytestmark = pytest.mark.usefixtures("quick_stores")
 LAST = "2026-11-22 19:20"
 
 

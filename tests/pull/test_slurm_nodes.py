@@ -15,7 +15,9 @@ from gpudemand.jobs.slurm import gpus_by_type, installed_by_cluster, read_events
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import JobSource
 from tests.pull.test_slurm import LAST
+from tests.report.conftest import quick  # noqa: F401
 
+pytestmark = pytest.mark.usefixtures("quick_stores")
 HEADER = "Cluster|NodeName|TimeStart|TimeEnd|State|TRES"
 REGISTERED = "2026-11-22T19:02:11+00:00"
 #: A cluster that grew on the 2nd day, lost its controller on the 3rd, and gave its old nodes away on the 5th.
@@ -127,6 +129,8 @@ def test_given_gpus_take_the_place_of_pulled_ones(jobs):
     assert (settings.installed, settings.installed_from) == (7, "given")
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick")
 def test_a_study_plans_on_them_by_type(jobs, tmp_path):
     write_jobs(jobs, tmp_path / "jobs.parquet")
     study = gd.Study(read_jobs(tmp_path / "jobs.parquet"), horizon=7)

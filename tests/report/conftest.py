@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from gpudemand._array import STRING
+from gpudemand._validation import InputError
 from gpudemand.jobs.table import as_jobs
 from gpudemand.report import figures
 from gpudemand.study import selection as candidates
@@ -16,6 +17,7 @@ from gpudemand.study.requirement import plan_requirement
 from gpudemand.study.study import Study
 from gpudemand.study.waits import as_forecast, needed_gpus
 
+NO_DRAWING = figures.Drawing(b"<svg></svg>", b"")
 HOSTILE = ["<script>alert(1)</script>", "x_$<b>", "_under", "quote\"',;", "line\nbreak", "y" * 10_000, "张伟"]
 
 
@@ -84,12 +86,32 @@ def selected_once():
         yield
 
 
-@pytest.fixture(scope="module")
-def undrawn():
+def _undrawn():
     """Make the displays of reports, but draw none, where figures are not under test."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "_draw", lambda display, height: figures.Drawing(b"<svg></svg>", b""))
+        patch.setattr(figures, "_draw", lambda display, height: NO_DRAWING)
         yield
+
+
+undrawn = pytest.fixture(_undrawn, name="undrawn", scope="module")
+#: For modules in which other tests look at figures.
+undrawn_here = pytest.fixture(_undrawn, name="undrawn_here")
+
+
+def _brief():
+    """Skip stages that take most of the time of a report, where a test looks at what does not rest on them."""
+
+    def skip(*arguments):
+        raise InputError("left out of this test.")
+
+    with pytest.MonkeyPatch.context() as patch:
+        for stage in ("segment_users", "forecast_parts", "plan_scenarios"):
+            patch.setattr(stages, stage, skip)
+        yield
+
+
+brief = pytest.fixture(_brief, name="brief")
+brief_module = pytest.fixture(_brief, name="brief_module", scope="module")
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.report.build import build_report
 from gpudemand.study.study import Study
-from tests.report.conftest import HOSTILE, make_log
+from tests.report.conftest import HOSTILE, make_log, renamed
 
 HEADINGS = [
     "Job log",
@@ -249,8 +249,9 @@ def test_the_same_study_gives_the_same_report(study, built, tmp_path):
         assert (again / path.relative_to(built)).read_bytes() == path.read_bytes(), path.name
 
 
-def test_ample_installed_capacity_needs_no_order(quick, tmp_path):
-    log = make_log(days=40)
+@pytest.mark.usefixtures("quick", "undrawn_here", "brief")
+def test_ample_installed_capacity_needs_no_order(tmp_path):
+    log = renamed(make_log(days=40), gpu_type="A100")
     index = build_report(log, tmp_path, horizon=7, installed=5000, by="group", tz="Europe/Berlin", service_level=0.99)
     numbers = json.loads((index.parent / "headline.json").read_text(encoding="utf-8"))
     assert (numbers["shortfall"], numbers["first_crossing"], numbers["order_by"]) == (0, None, None)
@@ -261,9 +262,10 @@ def test_ample_installed_capacity_needs_no_order(quick, tmp_path):
 
 
 def test_until_cuts_off_later_jobs(quick, log):
-    numbers = Study(log, horizon=7, until="2026-03-01").headline
-    assert numbers["jobs"] == (log["start"] <= pd.Timestamp("2026-03-01", tz="UTC")).sum()
-    assert numbers["plan_end"].startswith("2026-03-07")
+    study = Study(log, horizon=7, until="2026-03-01")
+    (jobs,) = study.usage_tables.tables["log"]["jobs"]
+    assert jobs == (log["start"] <= pd.Timestamp("2026-03-01", tz="UTC")).sum()
+    assert study.selected.forecast["ds"].max() == pd.Timestamp("2026-03-07", tz="UTC")
 
 
 def test_too_short_a_history_names_a_horizon_that_fits(log, tmp_path):

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import gpudemand.report
-from gpudemand._files import _content_sha256, replace_folder, write_manifest
+from gpudemand._files import _content_sha256, read_manifest, replace_folder, write_manifest
 from gpudemand._validation import InputError
 from gpudemand.report.build import build_report
 from gpudemand.report.history import earlier_report, keep_history, past_forecast, read_earlier
@@ -24,7 +24,7 @@ from tests.report.conftest import make_log
 SCHEMA = json.loads(Path(gpudemand.report.__file__).with_name("report.schema.json").read_text(encoding="utf-8"))
 OPTIONS = {"horizon": 25, "installed": {"A100": 64, "H100": 32}, "by": "group", "freq": "D", "prices": (1.0, 2.0)}
 MONTHS = ("2026-03-20", "2026-04-10", "2026-04-20", "2026-05-08")
-pytestmark = pytest.mark.usefixtures("quick_module", "undrawn")
+pytestmark = pytest.mark.usefixtures("quick_module", "undrawn", "brief_module")
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +34,20 @@ def log():
 
 @pytest.fixture(scope="module")
 def monthly(log, tmp_path_factory):
-    """Folders of reports at several ends of the log; each was written over the one before."""
-    out, folders = tmp_path_factory.mktemp("monthly"), {}
-    for until in MONTHS:
-        build_report(log, out / "report", until=until, **OPTIONS)
-        folders[until] = Path(shutil.copytree(out / "report", out / until))
-    return folders
+    """Folders of reports at two ends of the log; the second was written over the first."""
+    out = tmp_path_factory.mktemp("monthly")
+    return {until: report_until(until, log, out) for until in MONTHS[:2]}
+
+
+@pytest.fixture(scope="module")
+def every_month(log, monthly):
+    """These, and those of two more, each written over the one before."""
+    return monthly | {until: report_until(until, log, monthly[MONTHS[0]].parent) for until in MONTHS[2:]}
+
+
+def report_until(until, log, out):
+    build_report(log, out / "report", until=until, **OPTIONS)
+    return Path(shutil.copytree(out / "report", out / until))
 
 
 def numbers(folder):
@@ -53,6 +61,7 @@ def strict(text):
 def test_the_numbers_are_as_the_schema_says(monthly):
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     for folder in monthly.values():
+        read_manifest(folder, "report.json", 2)
         content = strict((folder / "report.json").read_text(encoding="utf-8"))
         jsonschema.validate(content, SCHEMA, cls=jsonschema.Draft202012Validator)
         assert content["headline"] == strict((folder / "headline.json").read_text(encoding="utf-8"))
@@ -66,27 +75,29 @@ def test_the_schema_explains_every_part_and_refuses_others():
         jsonschema.validate({"made_by": "somebody"}, SCHEMA)
 
 
-def test_the_report_of_a_month_ago_is_taken_or_else_the_oldest(monthly):
-    assert numbers(monthly["2026-03-20"])["since"] is None
-    ends = {until: numbers(folder)["since"] for until, folder in monthly.items()}
+@pytest.mark.slow
+def test_the_report_of_a_month_ago_is_taken_or_else_the_oldest(every_month):
+    assert numbers(every_month["2026-03-20"])["since"] is None
+    ends = {until: numbers(folder)["since"] for until, folder in every_month.items()}
     assert ends["2026-04-10"]["log_end"].startswith("2026-03-20")
     assert ends["2026-04-20"]["log_end"].startswith("2026-03-20")
     assert ends["2026-05-08"]["log_end"].startswith("2026-04-10")
 
 
-def test_the_last_four_weeks_are_kept_and_the_last_of_each_month(monthly):
-    kept = {until: [path.name for path in sorted(folder.glob("history/*"))] for until, folder in monthly.items()}
+@pytest.mark.slow
+def test_the_last_four_weeks_are_kept_and_the_last_of_each_month(every_month):
+    kept = {until: [path.name for path in sorted(folder.glob("history/*"))] for until, folder in every_month.items()}
     assert kept["2026-04-20"] == ["2026-03-20T000000Z", "2026-04-10T000000Z"]
     assert kept["2026-05-08"] == ["2026-03-20T000000Z", "2026-04-20T000000Z"]
 
 
 def test_what_is_kept_can_be_read_and_is_listed(monthly):
-    folder = monthly["2026-05-08"]
+    first, folder = (monthly[until] for until in MONTHS[:2])
     listed = numbers(folder)["files"]
     for path in (folder / "history").rglob("*.*"):
         assert listed[path.relative_to(folder).as_posix()] == hashlib.sha256(path.read_bytes()).hexdigest()
-    for name, until in zip(sorted((folder / "history").iterdir()), (MONTHS[0], MONTHS[2]), strict=True):
-        assert read_earlier(name).content == {k: v for k, v in numbers(monthly[until]).items() if k != "sha256"}
+    (kept_one,) = (folder / "history").iterdir()
+    assert read_earlier(kept_one).content == {name: value for name, value in numbers(first).items() if name != "sha256"}
 
 
 def test_scores_are_those_of_the_earlier_forecast_on_what_came(monthly):
@@ -144,9 +155,10 @@ def test_a_report_of_another_log_is_refused_and_the_old_one_stays(log, monthly):
 
 def test_a_report_of_a_log_without_common_days_is_named(log, monthly, tmp_path):
     shutil.copytree(monthly[MONTHS[1]], tmp_path / "r")
-    later = log.assign(**{name: log[name] + pd.Timedelta("1096D") for name in ("submit", "start", "end")})
+    month = log[log["submit"] < log["submit"].min() + pd.Timedelta("30D")]
+    later = month.assign(**{name: month[name] + pd.Timedelta("1096D") for name in ("submit", "start", "end")})
     with pytest.warns(UserWarning, match=r"of a log to 2026-04-10, has no days that can be compared .* another --out"):
-        build_report(later, tmp_path / "r", **OPTIONS)
+        build_report(later, tmp_path / "r", **OPTIONS | {"horizon": 7})
 
 
 def test_other_bins_cannot_be_scored(log, monthly):
@@ -360,6 +372,16 @@ def test_a_report_on_the_past_deletes_no_later_one(tmp_path):
     assert said == ["reports of logs that end later are kept in 'history': 2026-05-01, 2026-06-01, 2026-07-01."]
     replaced(out, "2026-07-15")
     assert kept(out) == ["2026-04-15", "2026-05-01", "2026-06-01", "2026-07-01"]
+
+
+def test_of_those_kept_the_report_of_a_month_ago_is_taken_or_else_the_oldest(tmp_path):
+    out, taken, kept_then = made(tmp_path / "out", MONTHS[0]), [], []
+    for log_end in MONTHS[1:]:
+        taken.append(earlier_report(out, None, pd.Timestamp(log_end, tz="UTC")).log_end)
+        assert replaced(out, log_end) == []
+        kept_then.append(kept(out))
+    assert [f"{end:%Y-%m-%d}" for end in taken] == [MONTHS[0], MONTHS[0], MONTHS[1]]
+    assert kept_then == [[MONTHS[0]], [MONTHS[0], MONTHS[1]], [MONTHS[0], MONTHS[2]]]
 
 
 @pytest.mark.parametrize("damage", ["byte", "format", "json"])

@@ -27,7 +27,7 @@ from tests.report.conftest import make_log, renamed, requirement_of
 from tests.report.test_earlier import SCHEMA
 
 REQUIRED = [f"required_{share}" for share in SHARES]
-pytestmark = pytest.mark.usefixtures("selected_once")
+pytestmark = pytest.mark.usefixtures("quick_module", "selected_once")
 
 NUMBERS = {
     "service_level": 0.95,
@@ -47,7 +47,7 @@ def log():
 
 
 @pytest.fixture(scope="module")
-def selected(log):
+def selected(log, quick_module):
     return select_and_forecast(compute_usage_tables(JobSource.of(log, Settings(horizon=7))).total, 7)
 
 
@@ -233,7 +233,7 @@ def test_a_lead_time_or_price_that_a_type_lacks_is_named(log):
             Settings(**wrong)
 
 
-def test_costs_of_types_are_at_their_prices_and_add_up(log, quick):
+def test_costs_of_types_are_at_their_prices_and_add_up(log):
     prices = {"A100": (1.0, 2.0), "H100": (3.0, 4.0)}
     options = {"horizon": 14, "installed": {"A100": 5.0, "H100": 5.0}, "by": "gpu_type"}
     study = Study(log, prices=prices, **options)
@@ -250,13 +250,15 @@ def test_costs_of_types_are_at_their_prices_and_add_up(log, quick):
     assert study.orders["cost"].tolist() == pytest.approx(Study(log, prices=mean, **options).orders["cost"].tolist())
 
 
-def test_a_log_of_one_type_is_paid_for_at_its_price(log, quick):
+@pytest.mark.slow
+def test_a_log_of_one_type_is_paid_for_at_its_price(log):
     one = log[log["gpu_type"] == "H100"].assign(user="ada")
     by_type = Study(one, horizon=7, prices={"H100": (3.0, 4.0), "B200": (5.0, 6.0)}).purchase_mix
     pd.testing.assert_frame_equal(by_type, Study(one, horizon=7, prices=(3.0, 4.0)).purchase_mix)
 
 
-def test_a_report_by_type_states_lead_times_and_prices(log, quick, undrawn, tmp_path):
+@pytest.mark.usefixtures("undrawn", "brief")
+def test_a_report_by_type_states_lead_times_and_prices(log, tmp_path):
     leads, prices = {"A100": "5D", "H100": "20W"}, {"A100": (1.0, 2.0), "H100": (3.0, 4.0)}
     index = build_report(log, tmp_path, horizon=14, installed={"A100": 5, "H100": 5}, lead_time=leads, prices=prices)
     html = index.read_text(encoding="utf-8")

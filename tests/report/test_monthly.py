@@ -35,7 +35,7 @@ def dump(begin: pd.Timestamp, end: pd.Timestamp, place) -> None:
 
 
 @pytest.fixture(scope="module")
-def march(tmp_path_factory, quick_module, undrawn):
+def march(tmp_path_factory, quick_module, undrawn, brief_module):
     """Folder of the report on March, written over that on February, each after a pull."""
     tmp_path = tmp_path_factory.mktemp("monthly")
     (tmp_path / "plan.toml").write_text(PLAN)

@@ -22,7 +22,7 @@ from tests.report.conftest import make_log, requirement_of
 WEEK = ("2026-03-02", "2026-03-09")
 #: 24 GPUs all week.
 WORK = {"runs": 84, "start": WEEK[0], "end": WEEK[1], "hours": 12, "gpus": 4}
-pytestmark = pytest.mark.usefixtures("selected_once")
+pytestmark = pytest.mark.usefixtures("quick_module", "selected_once")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def log():
 
 
 @pytest.fixture(scope="module")
-def medians(log):
+def medians(log, quick_module):
     """GPUs required of each type and of all, at the median and all of them usable, for programmes with some types."""
     source = JobSource.of(log, Settings(horizon=7, lead_time="1D"))
     selected = select_and_forecast(compute_usage_tables(source).total, 7)
@@ -65,14 +65,15 @@ def test_work_on_a_type_that_no_job_has_had_is_a_pool(medians):
     assert more[["A100", "H100"]].to_dict() == alone[["A100", "H100"]].to_dict()
 
 
-def test_types_still_require_as_many_as_one_pool(log, quick):
+@pytest.mark.slow
+def test_types_still_require_as_many_as_one_pool(log):
     work = [Programme("training", **WORK, gpu_type="H100")]
     table = Study(log, horizon=7, programmes=work).gpu_type_plans.table.set_index("gpu_type")
     for at in ("required_p50", "required_p95", "required_p99"):
         assert table[at].drop(ALL).sum() >= table.loc[ALL, at], at
 
 
-def test_a_study_has_the_new_type_with_what_is_installed_of_it(log, quick):
+def test_a_study_has_the_new_type_with_what_is_installed_of_it(log):
     work = [Programme("training", **WORK, gpu_type="B200")]
     installed = {"A100": 100.0, "H100": 100.0, "B200": 0.0}
     table = Study(log, horizon=7, lead_time="1D", programmes=work, installed=installed).gpu_type_plans.table

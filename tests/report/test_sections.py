@@ -230,6 +230,16 @@ def test_one_user_three_days_no_gpu_type_one_group(tmp_path):
     assert not (tmp_path / "figures" / "segments.svg").exists()
 
 
+def test_few_days_and_logs_without_users_have_no_segments():
+    for log, reason in (
+        (make_log(days=12), "at least 28 days of history"),
+        (renamed(make_log(), user=None), "no users"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            segment_users(JobSource.of(log, SETTINGS))
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick", "undrawn")
 def test_a_log_without_names(tmp_path):
     log = renamed(make_log(days=12), user=None, group=None, gpu_type=None)
@@ -239,6 +249,7 @@ def test_a_log_without_names(tmp_path):
     assert "the usage of new users is unknown" in html
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick", "undrawn")
 def test_many_users_in_few_days_have_groups_but_no_segments(tmp_path):
     skipped, html = skipped_sections_of(build_report(make_log(days=12), tmp_path, horizon=2))
@@ -247,17 +258,20 @@ def test_many_users_in_few_days_have_groups_but_no_segments(tmp_path):
     assert "10 more users like the present ones" in html
 
 
-@pytest.mark.usefixtures("quick", "undrawn")
+@pytest.mark.usefixtures("quick", "undrawn", "brief")
 @pytest.mark.filterwarnings("ignore:no job of this log ended")
-def test_what_is_unlikely_in_a_log_stands_first_as_a_sentence(tmp_path, quick, undrawn, monkeypatch):
+def test_what_is_unlikely_in_a_log_stands_first_as_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(JobSource, "unlikely", lambda self: ["no job of this log ended."])
-    page = build_report(make_log(days=60), tmp_path / "out", horizon=7).read_text(encoding="utf-8")
+    log = renamed(make_log(days=30), gpu_type="A100")
+    page = build_report(log, tmp_path / "out", horizon=2, lead_time="7D").read_text(encoding="utf-8")
     summary = page[page.index('<div id="summary">') :]
     assert summary.split("<p>")[1].startswith("No job of this log ended.")
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick", "undrawn")
 def test_no_recent_jobs_no_scenarios(tmp_path):
-    log = make_log(days=45, per_day=4)
+    log = renamed(make_log(days=45, per_day=4), user="ada", group="vision", gpu_type="A100")
     skipped, html = skipped_sections_of(build_report(log, tmp_path, horizon=7, until="2026-04-04"))
     assert "no jobs to change" in skipped
     assert "the 47 days after it count as without demand" in html
@@ -266,8 +280,9 @@ def test_no_recent_jobs_no_scenarios(tmp_path):
     assert "WAPE is undefined" in html
 
 
-def test_a_log_without_starts_and_with_jobs_of_nobody(tmp_path, quick, undrawn):
-    log = make_log(days=60)
+@pytest.mark.usefixtures("quick", "undrawn", "brief")
+def test_a_log_without_starts_and_with_jobs_of_nobody(tmp_path):
+    log = renamed(make_log(days=60), gpu_type="A100")
     log = log.assign(start=pd.NaT, user=log["user"].where(log["user"] != "user-1"))
     page = build_report(log, tmp_path / "out", horizon=7).read_text(encoding="utf-8")
     assert "The 10 largest of 12 users, counting what names none as one, hold" in page

@@ -15,6 +15,10 @@ from gpudemand.study.requirement import plan_requirement
 from gpudemand.study.selection import Candidates, forecast_with, model_beyond_noise, select_and_forecast, split_windows
 from gpudemand.study.settings import Settings
 from gpudemand.study.waits import Need, as_forecast
+from tests.tiers import slow_beside
+
+#: By what methods are selected from: the naive ones go through the same code in a tenth of the time.
+candidates_of_both = pytest.mark.parametrize("quickly", slow_beside([True], [True, False]), indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +36,13 @@ def usage():
 @pytest.fixture(scope="module")
 def selected(usage):
     return select_and_forecast(usage, 14)
+
+
+@pytest.fixture
+def quickly(request):
+    """The naive methods alone where that is asked for."""
+    if request.param:
+        request.getfixturevalue("quick")
 
 
 def test_windows_leave_two_horizons_for_the_first_fit():
@@ -56,7 +67,9 @@ def test_weekly_seasonality_is_not_forecast_by_the_naive_method(selected):
     assert selected.score("mean")["wape"] < 0.1
 
 
-def test_evaluation_windows_do_not_affect_selection(usage, selected):
+@candidates_of_both
+def test_evaluation_windows_do_not_affect_selection(usage, quickly):
+    selected = select_and_forecast(usage, 14)
     newest = usage["ds"] >= usage["ds"].max() - pd.Timedelta(days=14 * selected.windows.n_evaluation - 1)
     shuffled = usage.assign(y=usage["y"].mask(newest, usage["y"].sample(frac=1, random_state=0).to_numpy()))
     other = select_and_forecast(shuffled, 14)
@@ -65,7 +78,8 @@ def test_evaluation_windows_do_not_affect_selection(usage, selected):
     assert not np.allclose(other.scores["wape"], selected.scores["wape"])
 
 
-def test_a_full_cluster_gives_the_mean_no_bounds_beyond_all_that_was_held(usage):
+@candidates_of_both
+def test_a_full_cluster_gives_the_mean_no_bounds_beyond_all_that_was_held(usage, quickly):
     held = usage[usage["unique_id"] == "mean"].assign(y=lambda table: 100 + table["y"])
     dips = np.where(np.isin(np.arange(len(held)), [40, 75, 110]), 90.0, 141.0)
     full = pd.concat([held, held.assign(unique_id="peak", y=dips)], ignore_index=True)

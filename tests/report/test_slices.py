@@ -91,7 +91,7 @@ def test_shards_of_a_named_card_are_fractions_of_it(tmp_path):
 
 
 @pytest.mark.slow
-def test_on_the_page_only_where_there_are_any(log, tmp_path, quick, undrawn):
+def test_on_the_page_only_where_there_are_any(log, tmp_path, quick, undrawn, brief):
     page = gd.build_report(log, tmp_path / "slices", horizon=7).read_text()
     assert "Parts of GPUs" in page
     assert "<td>14.3%</td>" in page[page.index("Parts of GPUs") :][:2000]

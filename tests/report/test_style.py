@@ -12,7 +12,7 @@ from gpudemand.report.page import read_style
 from gpudemand.study.plan_file import read_plan
 
 RULE = ":root { --blue: #005a3c; }"
-pytestmark = pytest.mark.usefixtures("quick_module", "undrawn")
+pytestmark = pytest.mark.usefixtures("quick_module", "undrawn", "brief_module")
 
 
 @pytest.mark.slow
