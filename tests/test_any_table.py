@@ -18,6 +18,7 @@ from gpudemand._validation import InputError
 from gpudemand.jobs.schema import COLUMNS
 from gpudemand.jobs.table import as_jobs, check_jobs
 from tests.report.conftest import undrawn  # noqa: F401
+from tests.tiers import slow_where
 
 BEGIN = pd.Timestamp("2026-03-02", tz="UTC")
 ORIGIN = BEGIN + pd.Timedelta("20D")
@@ -341,7 +342,7 @@ def test_any_table_becomes_the_plain_frame(log, form):
         pd.testing.assert_frame_equal(table, before)
 
 
-@pytest.mark.parametrize(("entry", "form"), CASES)
+@pytest.mark.parametrize(("entry", "form"), slow_where(lambda case: case[0] in SLOW, CASES))
 def test_any_table_gives_what_the_plain_frame_gives(entry, form, plain_result, tmp_path):
     table = FORMS[form](table_for(entry))
     before = table.copy(deep=True) if isinstance(table, pd.DataFrame) else None

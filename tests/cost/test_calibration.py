@@ -45,6 +45,7 @@ def test_calibration_reduces_the_error_on_a_slower_machine(rows, table):
     assert len(lines) == 2 + 1 + len(rows)
 
 
+@pytest.mark.slow
 def test_the_command_stores_the_calibrated_model(rows, tmp_path):
     rows[rows["network"] != "squeezenet"].to_csv(tmp_path / "rows.csv", index=False)
     arguments = ["calibrate", "--rows", tmp_path / "rows.csv", "--out", tmp_path / "mine", "--quiet"]

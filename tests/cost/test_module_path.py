@@ -39,6 +39,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_graph_from_another_process_is_the_graph(folder, monkeypatch):
     torch = pytest.importorskip("torch")
     # In safe-path mode, and with the folder last, no file there takes the place of a library.

@@ -79,6 +79,7 @@ def test_refitting_is_deterministic():
     np.testing.assert_array_equal(once.predict(X), again.predict(X))
 
 
+@pytest.mark.slow
 def test_auto_selects_the_learner_with_the_smallest_held_out_error():
     X, y, groups = simulate(n_networks=10, n_each=12)
     model = TrainingCostRegressor(n_splits=2).fit(X, y, groups)

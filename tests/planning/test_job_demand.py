@@ -68,6 +68,7 @@ def test_nothing_after_the_origin_is_used(jobs, usage, fitted):
     pd.testing.assert_frame_equal(again, fitted.predict(24, level=[80]))
 
 
+@pytest.mark.slow
 def test_running_jobs_reduce_the_errors_of_the_first_hours(jobs):
     errors = {True: 0.0, False: 0.0}
     for origin in pd.date_range("2026-03-03", periods=2, freq="3D", tz="UTC"):

@@ -7,7 +7,6 @@ import json
 import shutil
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
@@ -59,6 +58,8 @@ def strict(text):
 
 
 def test_the_numbers_are_as_the_schema_says(monthly):
+    import jsonschema  # which compiles grammars for two seconds
+
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     for folder in monthly.values():
         read_manifest(folder, "report.json", 2)
@@ -70,6 +71,8 @@ def test_the_numbers_are_as_the_schema_says(monthly):
 
 
 def test_the_schema_explains_every_part_and_refuses_others():
+    import jsonschema
+
     assert all("description" in part or "const" in part for part in SCHEMA["properties"].values())
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"made_by": "somebody"}, SCHEMA)

@@ -6,7 +6,6 @@ import json
 import re
 from dataclasses import replace
 
-import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
@@ -259,6 +258,8 @@ def test_a_log_of_one_type_is_paid_for_at_its_price(log):
 
 @pytest.mark.usefixtures("undrawn", "brief")
 def test_a_report_by_type_states_lead_times_and_prices(log, tmp_path):
+    import jsonschema
+
     leads, prices = {"A100": "5D", "H100": "20W"}, {"A100": (1.0, 2.0), "H100": (3.0, 4.0)}
     index = build_report(log, tmp_path, horizon=14, installed={"A100": 5, "H100": 5}, lead_time=leads, prices=prices)
     html = index.read_text(encoding="utf-8")
