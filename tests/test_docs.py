@@ -41,7 +41,7 @@ WIDEST = 88
 #: What a page needs beyond the package itself.
 EXTRAS = {"new_gpu": ("torch",), "workers": ("distributed", "dask_jobqueue")}
 #: Pages whose code does.
-TAKE_SECONDS = ("estimators", "holidays_and_closures", "new_gpu")
+TAKE_SECONDS = ("estimators", "holidays_and_closures", "new_gpu", "which_gpu")
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 if not PAGES:

@@ -157,6 +157,7 @@ def test_a_report_replaces_a_report_only(tmp_path):
 
 
 @pytest.mark.parametrize("whole", slow_beside([False], [False, True]))
+@pytest.mark.slow
 def test_no_control_character_reaches_a_report(quick_module, tmp_path, request, whole):  # noqa: F811
     """Figures, segments, parts and scenarios, which take most of the time, are in the whole one."""
     if not whole:

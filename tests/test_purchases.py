@@ -44,6 +44,7 @@ def compare(study, **options):
     return compare_purchases(study, options).set_index("option")
 
 
+@pytest.mark.slow
 def test_more_of_the_same_are_those_that_the_study_requires(grown):
     found = compare(grown, same={"buy": "A100"}).loc["same"]
     required = grown.headline["required"]
@@ -159,6 +160,7 @@ def test_utilization_and_power_change_what_is_paid_for(flat):
     assert power["cost-high"] - power["cost"] == pytest.approx(100 * 0.04 * 0.25 * HOURS_A_YEAR)  # of old ones too
 
 
+@pytest.mark.slow
 def test_what_retires_on_a_date_is_replaced_by_then(flat):
     options = {
         "at once": {"buy": "H100", "speed": 0.5, "retire": ["A100"]},

@@ -320,7 +320,7 @@ def outcome(answered, stage):
         return str(error)
 
 
-@pytest.mark.parametrize("name", slow_beside(("canonical", "focus"), mutations.LOGS))
+@pytest.mark.parametrize("name", slow_beside(("canonical",), mutations.LOGS))
 def test_every_stage_of_every_format_is_a_table_or_a_sentence(name, tmp_path):
     log = forty_days_of(name, mutations.LOGS[name][1], tmp_path).reset_index(drop=True)
     answered = gd.Study(log, horizon=5, wait="1h", by="total")

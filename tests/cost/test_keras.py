@@ -445,6 +445,7 @@ def test_a_second_argument_may_be_optional():
     assert OpGraph.from_keras(Two(), [(8,), (4,)]).flops == 96
 
 
+@pytest.mark.slow
 def test_a_model_trains_after_a_trace_as_without():
     def trained(*, traced: bool) -> list[np.ndarray]:
         keras.utils.set_random_seed(3)

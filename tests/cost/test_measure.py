@@ -313,6 +313,7 @@ def test_keys_are_stable():
     assert job(repeat=1).key != job().key
 
 
+@pytest.mark.slow
 def test_plans_are_balanced_random_designs():
     names = ["lenet", "vgg11", "bert"]
     plan = plans.make_plan(60, networks=names, n_repeated=15)

@@ -19,6 +19,7 @@ def _short(monkeypatch):
     monkeypatch.setattr(main, "_SAMPLING", Sampling(steps=2, warmup=1, min_time_s=0.0))
 
 
+@pytest.mark.slow
 def test_rows_are_measured_once_and_compared(tmp_path):
     out = tmp_path / "rows.csv"
     designs = [SMALL, replace(SMALL, attention="eager", checkpointing=1, lora=1)]

@@ -48,6 +48,7 @@ def test_what_the_host_bounds_is_not_faster_on_a_faster_gpu(table):
     assert (slow["ratio"] >= table["ratio"]).all()
 
 
+@pytest.mark.slow
 def test_a_gpu_with_twice_of_everything_takes_half_as_long():
     old = device("A100")
     names = ("bandwidth_gb_s", "fp32_tflops", "tf32_tflops", "fp16_tensor_tflops", "bf16_tensor_tflops")

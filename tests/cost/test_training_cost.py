@@ -57,6 +57,7 @@ def test_held_out_networks_are_predicted(fitted):
     assert model.scores_["extra_trees"] < 0.10
 
 
+@pytest.mark.slow
 def test_intervals_cover_and_nest(fitted):
     model, X, y = fitted
     wide, narrow = model.predict_interval(X, 90), model.predict_interval(X, 50)

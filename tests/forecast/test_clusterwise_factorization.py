@@ -126,6 +126,7 @@ class TestForecaster:
         np.testing.assert_allclose(one[0], 0, atol=1e-9)
         np.testing.assert_allclose(one[1:, 0], y[[5, 7], -1], rtol=0.1)
 
+    @pytest.mark.slow
     def test_the_clusterwise_forecaster_predicts_new_users_by_it(self):
         y = courses()
         inner = ClusterwiseFactorization(3, factorization=SMALL)

@@ -53,6 +53,7 @@ def test_an_effect_is_learned_and_forecast():
     assert (forecast["SeasonalNaive-lo-80"] <= forecast["SeasonalNaive"]).all()
 
 
+@pytest.mark.slow
 def test_days_without_an_effect_change_nothing():
     """Of forty clusters whose demand ignores holidays, nearly all keep their forecast to within two percent."""
     effects = []

@@ -58,6 +58,7 @@ def test_damaged_usage(name: str, tmp_path: Path) -> None:
     check()
 
 
+@pytest.mark.slow
 def test_a_file_queried_in_place_gives_what_the_reader_gives(tmp_path: Path) -> None:
     @damaged
     @given(seeds)

@@ -37,6 +37,7 @@ def test_a_calibrated_forecast_has_its_nominal_coverage():
     assert table.loc[("Right", 0.95), "regret"] < table.loc[("Sure", 0.95), "regret"]
 
 
+@pytest.mark.slow
 def test_demand_from_jobs_at_several_origins():
     jobs, _ = make_cluster(n_users=15, n_days=50, random_state=4)
     usage = usage_series(jobs, by=None, freq="h", value="gpus", until="2026-02-22")

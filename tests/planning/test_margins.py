@@ -30,6 +30,7 @@ def test_they_are_fitted_to_the_bundled_windows():
     assert orders.bursts() == pytest.approx((_USUAL_BURST, _LARGEST_BURST), abs=0.01)
 
 
+@pytest.mark.slow
 def test_logs_drift_apart_as_serves_plans_far_ahead():
     loss = orders.drift()
     assert loss.idxmin() == _DRIFT
@@ -61,6 +62,7 @@ def test_the_spread_grows_with_time_less_where_own_windows_tell_of_it():
     assert growth[0] / now[0] < 1.2 < growth[1] / now[1] < 1.5
 
 
+@pytest.mark.slow
 def test_what_was_promised_came():
     """On logs that the margins do not know: at most three points more of the windows, four weeks ahead."""
     found = orders.promises()

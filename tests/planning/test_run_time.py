@@ -49,6 +49,7 @@ def test_quantiles_are_ordered_positive_and_calibrated(log):
     np.testing.assert_allclose((run[:, None] <= values).mean(axis=0), [0.05, 0.25, 0.5, 0.75, 0.95], atol=0.08)
 
 
+@pytest.mark.slow
 def test_nothing_after_the_end_of_the_log_is_used(log):
     until = START + pd.Timedelta("20D")
     late = (log["end"] > until).to_numpy()

@@ -42,6 +42,7 @@ def test_calibrated_predictions_are_closer_than_simulated_ones(backtest):
     assert (table["recorded_over_simulated"] > 1).all()
 
 
+@pytest.mark.slow
 def test_recorded_and_persistent_waits_are_those_of_the_log(log, backtest):
     table = backtest.to_frame()
     mean = table[table["statistic"] == "mean_wait_s"].set_index("window")

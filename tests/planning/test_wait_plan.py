@@ -128,6 +128,7 @@ def test_the_share_of_gpus_that_runs_jobs_divides_the_requirement(planned):
     assert part.required in set(part.to_frame()["gpus"])
 
 
+@pytest.mark.slow
 def test_a_stricter_target_and_a_less_certain_forecast_need_more(planned):
     log, forecast, _ = planned
     few = {"installed": 40, "n_futures": 40}

@@ -61,6 +61,7 @@ def test_every_history_bears_its_longest_horizon():
             split_windows(n, horizon + 1)
 
 
+@pytest.mark.slow
 def test_weekly_seasonality_is_not_forecast_by_the_naive_method(selected):
     assert selected.model != "Naive"
     assert selected.best_naive("peak")["model"] != "Naive"
