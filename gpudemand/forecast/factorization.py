@@ -168,7 +168,7 @@ def _solve_by_gradients(gram: FloatArray, right: FloatArray, factors: Factors, p
     own = penalties.latent * (1 + np.square(factors.weights).sum(axis=1)) + ridge
     # Without missing values all times share one matrix, which is broadcast.
     shared = gram[:1] if gram.strides[0] == 0 else gram
-    inverse = np.linalg.inv(shared + np.diag(own))
+    inverse: FloatArray = np.asarray(np.linalg.inv(shared + np.diag(own)), dtype=np.float64)
 
     def apply(blocks: FloatArray, x: FloatArray) -> FloatArray:
         """Multiply each time's values by its matrix."""
