@@ -71,7 +71,7 @@ def test_an_exception_changes_nothing(tmp_path):
 
 
 @needs_fork
-@pytest.mark.parametrize(("old", "fault"), FAULTS)
+@pytest.mark.parametrize(("old", "fault"), slow_beside([(False, disk_full), (True, kill)], FAULTS))
 def test_a_file_is_old_or_new_after_a_fault_at_any_step(tmp_path, old, fault):
     place, step = tmp_path / "file.txt", 1
     while True:
@@ -91,7 +91,7 @@ def test_a_file_is_old_or_new_after_a_fault_at_any_step(tmp_path, old, fault):
 
 
 @needs_fork
-@pytest.mark.parametrize(("old", "fault"), slow_beside([(False, disk_full), (True, kill)], FAULTS))
+@pytest.mark.parametrize(("old", "fault"), slow_beside([(True, kill)], FAULTS))
 def test_a_folder_is_old_or_new_after_a_fault_at_any_step(tmp_path, old, fault):
     step, states = 1, {}
     while True:
@@ -115,6 +115,7 @@ def test_a_folder_is_old_or_new_after_a_fault_at_any_step(tmp_path, old, fault):
 
 @needs_fork
 @pytest.mark.slow
+@pytest.mark.slow
 def test_without_a_swap_a_failed_rename_restores_the_old_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(_atomic, "_swap", lambda one, other: False)
     for step in range(1, 100):
@@ -137,6 +138,7 @@ def test_what_is_not_of_the_new_folder_is_not_in_it(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
+@pytest.mark.slow
 def test_of_two_writers_at_once_one_wins(tmp_path):
     place, both = tmp_path / "folder", threading.Barrier(2)
     fill(place, same="")

@@ -41,6 +41,7 @@ def one_line_error(result) -> str:
 
 
 @pytest.mark.usefixtures("quick", "undrawn", "brief")
+@pytest.mark.slow
 def test_json_is_one_object_and_nothing_else(log_file, tmp_path):
     arguments = ("--horizon", 7, "--installed", 64, "--lead-time", "30D", "--quiet", "--json")
     result = invoke("report", log_file, *arguments, "--out", tmp_path)

@@ -42,6 +42,7 @@ def test_the_table_has_time_memory_and_the_largest_batch(network):
     assert int(table["fits into 23.5 GiB"].split()[-2]) >= 95
 
 
+@pytest.mark.slow
 def test_a_step_on_a_gpu_is_shown_in_a_training_script_too(network):
     about = (network, "--input", "3x64x64", "--device", "A100", "--quiet")
     assert "in a training script  " in invoke(*about).stdout

@@ -15,6 +15,7 @@ from gpudemand.cli.app import app
 from gpudemand.jobs.files import Limits
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_error():
     with subprocess.Popen(
         [sys.executable, "-m", "gpudemand", "formats"], stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -22,9 +22,8 @@ from gpudemand.report.figures import draw_figures
 from gpudemand.report.history import FORMAT, MANIFEST
 from gpudemand.study.study import Study
 from tests.faults import content, needs_fork, restore, states
-from tests.report.conftest import NO_DRAWING, brief, make_log, quick_module, renamed, undrawn_here  # noqa: F401
+from tests.report.conftest import NO_DRAWING, make_log, quick_module, renamed  # noqa: F401
 from tests.test_writers import PACKAGE, SAFE, tree_of
-from tests.tiers import slow_beside
 from tests.writers import WRITERS, Writer
 
 pytestmark = needs_fork
@@ -82,6 +81,7 @@ def test_a_careless_writer_is_found(write, tmp_path):
         test_a_kill_leaves_the_old_or_the_new_result(Writer("out", write), "older", tmp_path)
 
 
+@pytest.mark.slow
 def test_no_writer_is_forgotten():
     found = set()
     for path in PACKAGE.rglob("*.py"):
@@ -156,13 +156,8 @@ def test_a_report_replaces_a_report_only(tmp_path):
     assert content(tmp_path) == before
 
 
-@pytest.mark.parametrize("whole", slow_beside([False], [False, True]))
 @pytest.mark.slow
-def test_no_control_character_reaches_a_report(quick_module, tmp_path, request, whole):  # noqa: F811
-    """Figures, segments, parts and scenarios, which take most of the time, are in the whole one."""
-    if not whole:
-        request.getfixturevalue("undrawn_here")
-        request.getfixturevalue("brief")
+def test_no_control_character_reaches_a_report(tmp_path):
     controls = "".join(chr(code) for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n")
     log = make_log(days=40)
     log = renamed(log, group=f"team{controls}", cluster=f"c{controls}", gpu_type=f"A\a{controls}")
@@ -171,7 +166,7 @@ def test_no_control_character_reaches_a_report(quick_module, tmp_path, request, 
     log.attrs = {**make_log(days=20).attrs, "source": f"log{controls}", "rejected": {f"bad{controls}": 2}}
     index = build_report(log, tmp_path / "report", horizon=7, by="group")
     text = [path for path in index.parent.rglob("*") if path.suffix in (".html", ".svg", ".csv", ".json")]
-    assert len(text) > (15, 40)[whole]
+    assert len(text) > 40
     for path in text:
         assert not set(path.read_text(encoding="utf-8")) & set(controls), path.name
     for path in index.parent.rglob("*.parquet"):

@@ -60,6 +60,7 @@ def scenario_of(log, step_costs=None):
     return found[found.index.str.contains(" move to ")], found.loc["base case"], study.scenario_plans.skipped
 
 
+@pytest.mark.slow
 def test_work_moves_in_the_time_that_the_log_shows():
     moved, base, _ = scenario_of(log_of_two_types())
     (name,) = moved.index
@@ -68,6 +69,7 @@ def test_work_moves_in_the_time_that_the_log_shows():
     assert moved["required"].iloc[0] == pytest.approx(base["required"] * 2 / 5, abs=1.1)
 
 
+@pytest.mark.slow
 def test_slices_of_gpus_neither_move_nor_hinder_others():
     log = log_of_two_types()
     sliced = log.head(300).assign(gpu_type="1g.10gb", gpus=1 / 7)

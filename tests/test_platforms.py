@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import gpudemand
 
 PACKAGE = Path(gpudemand.__file__).parent
@@ -122,6 +124,7 @@ measure_child._limit_memory(1.0)
 """
 
 
+@pytest.mark.slow
 def test_writers_work_without_what_windows_lacks(tmp_path):
     run = [sys.executable, "-c", AS_WINDOWS + WRITES]
     done = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, check=False)

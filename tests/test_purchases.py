@@ -45,6 +45,7 @@ def compare(study, **options):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_more_of_the_same_are_those_that_the_study_requires(grown):
     found = compare(grown, same={"buy": "A100"}).loc["same"]
     required = grown.headline["required"]
@@ -67,6 +68,7 @@ def test_twice_as_fast_at_twice_the_price_and_power_costs_the_same():
     assert found.loc["fast", "cost_gpu_hour"] == pytest.approx(found.loc["slow", "cost_gpu_hour"], rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_card_too_small_takes_more_cards_or_leaves_jobs_where_they_are(flat):
     found = compare(
         flat,
@@ -78,6 +80,7 @@ def test_a_card_too_small_takes_more_cards_or_leaves_jobs_where_they_are(flat):
     assert found.loc["moves", "to_buy"] == pytest.approx(2 * flat.headline["required"], abs=16)  # jobs of 8
 
 
+@pytest.mark.slow
 def test_jobs_that_no_gpu_shortens_gain_nothing_from_a_fast_one(flat):
     slow, fast = ({"buy": "H100", "retire": ["A100"], "speed": speed} for speed in (1.0, 0.25))
     found = compare(flat, slow=slow, fast=fast)
@@ -281,6 +284,7 @@ rent_price = 3
 
 
 @pytest.mark.usefixtures("undrawn", "brief")
+@pytest.mark.slow
 def test_a_plan_file_compares_on_the_page_and_by_the_command(tmp_path):
     flat_log(days=42, per_hour=1).to_parquet(tmp_path / "jobs.parquet")
     (tmp_path / "plan.toml").write_text(PLAN)

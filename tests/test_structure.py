@@ -17,7 +17,7 @@ PACKAGE = Path(gpudemand.__file__).parent
 
 #: Layers from the bottom up. A module imports its own folder or lower layers, never a neighbour or one above.
 LAYERS = [
-    {"_validation", "_files", "_array", "_parallel", "_tables", "units", "metrics"},
+    {"_validation", "_files", "_array", "_child", "_parallel", "_tables", "units", "metrics"},
     {"store"},
     {"jobs"},
     {"usage", "datasets", "pull"},
@@ -49,7 +49,7 @@ COSTS_ON_DEMAND = {
     ("gpudemand.planning.training_run_time", "_training_job"): "the networks of a log, given to `CostStepTime`",
     ("gpudemand.study.plan_file", "training"): "a programme of a plan file that states a training job",
     ("gpudemand.study.plan_file", "_predictor"): "the predictor that a plan file names for it",
-    ("gpudemand.study.plan_file", "arguments"): "the networks of a log, compared with what its jobs took",
+    ("gpudemand.study.plan_file", "_tracer"): "the networks of a log, compared with what its jobs took",
     ("gpudemand.study.plan_file", "adapter"): "the adapter of such a job",
     ("gpudemand.study.plan_file", "layout"): "the layout of such a job",
     ("gpudemand.study.purchases", "_mix"): "purchases that are compared, of types that the log lacks",

@@ -174,6 +174,7 @@ def test_what_is_ordered_already_is_not_ordered_again():
     assert retired.orders["mean_wait_h"].iloc[0] > 10 * kept.orders["mean_wait_h"].iloc[0]
 
 
+@pytest.mark.slow
 def test_a_retirement_before_a_delivery_is_named_and_not_ordered_for():
     first = study().forecast["ds"].min()
     times = [first - pd.Timedelta("90D"), *(first + pd.Timedelta(days=days) for days in (1, 3, 5))]
@@ -331,7 +332,8 @@ def test_every_stage_of_every_format_is_a_table_or_a_sentence(name, tmp_path):
     assert len(answered.plan) == 2
 
 
-@pytest.mark.parametrize("methods", slow_beside(["naive"], ["naive", "combined"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("methods", ["naive", "combined"])
 def test_events_reach_every_forecast_and_are_listed(methods, request):
     if methods == "combined":
         request.getfixturevalue("combined")
@@ -358,6 +360,7 @@ def test_risk_and_requirement_agree_in_every_period():
         assert periods[0].risk(required, begin) <= 1 - level + 1e-9 < periods[0].risk(required - 1, begin)
 
 
+@pytest.mark.slow
 def test_users_are_forecast_from_their_segments(monkeypatch):
     fits = []
 

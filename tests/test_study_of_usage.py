@@ -86,6 +86,7 @@ def test_what_only_jobs_tell_is_refused_in_one_sentence():
             getattr(study, stage)
 
 
+@pytest.mark.slow
 def test_scenarios_change_the_use():
     table = of_usage().scenarios.set_index("scenario")
     growth, base = table.loc["20% growth", "required"], table.loc["base case", "required"]
@@ -97,6 +98,7 @@ def test_scenarios_change_the_use():
 
 
 @pytest.mark.usefixtures("brief")
+@pytest.mark.slow
 def test_a_gap_is_no_zero(tmp_path):
     whole, study = of_usage("h"), gd.Study(without_gap(usage("h")), **OPTIONS)
     held = study.usage.set_index("ds")["held"]
@@ -147,6 +149,7 @@ def store(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_a_store_tells_what_is_installed(store):
     study = gd.Study(pulled_usage(store, by="namespace/gpu_type"), horizon=7)
     assert study.headline["installed"] == 48
@@ -195,6 +198,7 @@ def waiting(store, tmp_path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_pods_that_wait_are_wanted_beside_held(store, waiting):
     options = {"horizon": 7, "tz": "Europe/Berlin"}

@@ -29,14 +29,13 @@ MODE_SECOND = {"open", "gzip.open", "bz2.open", "lzma.open", "io.open", "os.fdop
 #: Function of the package -> why it may write by itself.
 ALLOWED = {
     "_files.py": "the place where it is done",
+    "_child.py:serve": "a pipe",
     "_tables.py:write_table": "calls pandas inside replace_file",
     "bulk.py:bulk_forecast": "deletes the parts of a log that a finished run no longer needs",
     "bulk.py:_parts": "deletes parts that are damaged",
     "bulk.py:_write_intervals": "writes into the new folder of replace_folder",
     "bulk.py:open_run": "deletes unfinished work of a killed process",
     "cost/meter.py:__enter__": "a log that grows by a synced row, checked before",
-    "cost/measure_child.py:main": "a pipe",
-    "cost/module_path.py:main": "a pipe",
     "cost/meter.py:reset_peak_resident": "a switch of the kernel",
     "cost/tracing.py:quiet_tensorflow": "the null device",
     "datasets/registry.py:fetch_file": "pooch writes a temporary file, compares its checksum and renames it",
@@ -195,6 +194,7 @@ def unpickles(node):
 CACHES = {PACKAGE / "_array.py"}
 
 
+@pytest.mark.slow
 def test_nothing_loads_pickle():
     for path in sorted(set(PACKAGE.rglob("*.py")) - CACHES):
         for node in ast.walk(tree_of(path)):

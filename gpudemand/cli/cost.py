@@ -270,11 +270,12 @@ def costs_against_log(
     if out is not None:
         check_replaceable(out, MANIFEST)
     with steps(quiet=quiet) as begin:
-        begin("Tracing the networks")
-        predictor = CostModel.load(model)
-        costs = CostStepTime(predictor, read_networks(networks))
         begin("Reading the log")
         jobs = read_log(log, format, tz=tz)
+        begin("Tracing the networks")
+        predictor = CostModel.load(model)
+        named = "network" in jobs and jobs["network"].notna().any()  # else there is nothing to trace for
+        costs = CostStepTime(predictor, read_networks(networks) if named else {})
         begin("Comparing run times")
         known = costs.knows(jobs)
         if not known.any():

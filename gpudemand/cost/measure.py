@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import signal
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +19,7 @@ import pandas as pd
 
 from gpudemand import _parallel
 from gpudemand._array import STRING
+from gpudemand._child import Child
 from gpudemand._validation import InputError, check_choice, check_columns, check_number
 from gpudemand.cost.measure_child import OUT_OF_MEMORY
 from gpudemand.cost.meter import (
@@ -37,18 +35,11 @@ from gpudemand.cost.networks import BUILT_IN, load_networks
 from gpudemand.datasets.registry import bundled_path
 
 
-class MeasuringProcess:
+class MeasuringProcess(Child):
     """A fresh Python process that trains jobs on request and is killed at a timeout; on ``cpu`` it sees no GPU."""
 
     def __init__(self, device: str) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "gpudemand.cost.measure_child"],  # nothing of the current folder
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env=_environment(device),
-        )
+        super().__init__(["-m", "gpudemand.cost.measure_child"], _environment(device))
         self._timed_out = False
 
     def request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
@@ -56,39 +47,17 @@ class MeasuringProcess:
         timer = threading.Timer(timeout_s, self._abort)
         timer.start()
         try:
-            line = self._exchange(json.dumps(message))
+            answer = self.ask(message)
         finally:
             timer.cancel()
-        answer: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else self._cause_of_death(timeout_s)
-        return answer
-
-    @property
-    def ended(self) -> bool:
-        """Whether the process has ended."""
-        return self._process.poll() is not None
-
-    def close(self) -> None:
-        """Kill the process."""
-        self._process.kill()
-        self._process.communicate()
-        self._errors.close()
-
-    def _exchange(self, text: str) -> bytes:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            self._process.stdin.write(text.encode() + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:  # the process died at its start
-            return b""
-        return self._process.stdout.readline()
+        return self._cause_of_death(timeout_s) if answer is None else answer
 
     def _abort(self) -> None:
         self._timed_out = True
-        self._process.kill()
+        self.kill()
 
     def _cause_of_death(self, timeout_s: float) -> dict[str, Any]:
-        code = self._process.wait()
+        code = self.wait()
         if self._timed_out:
             return {"status": "timeout", "message": f"not finished within {timeout_s:g} s"}
         if code in (-signal.SIGTERM, -signal.SIGINT):
@@ -96,8 +65,7 @@ class MeasuringProcess:
             raise KeyboardInterrupt("the measuring process was stopped")
         if sys.platform != "win32" and code == -signal.SIGKILL:
             return {"status": "oom", "message": "killed by the system"}
-        self._errors.seek(0)
-        found = OUT_OF_MEMORY.search(self._errors.read().decode(errors="replace"))
+        found = OUT_OF_MEMORY.search(self.said())
         if found:
             return {"status": "oom", "message": f"ended with code {code}: {found[0]}"}
         return {"status": "error", "message": f"the process ended with code {code}"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import re
 import sys
@@ -12,6 +11,7 @@ import time
 from functools import partial
 from typing import Any
 
+from gpudemand._child import serve
 from gpudemand.cost.meter import Configuration, Sampling, Session, measure
 from gpudemand.cost.networks import load_networks
 
@@ -21,13 +21,8 @@ OUT_OF_MEMORY = re.compile(r"bad_alloc|out of memory|cannot allocate memory|can'
 
 def main() -> None:
     """Answer requests until the input ends."""
-    # Answers go to a copy of standard output; what libraries print goes to standard error.
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-    for line in sys.stdin:
-        answers.write(json.dumps(_answer(json.loads(line))) + "\n")
-        answers.flush()
+    serve(_answer)
 
 
 def _end_with_parent(parent: int) -> None:
@@ -37,7 +32,7 @@ def _end_with_parent(parent: int) -> None:
     os._exit(1)
 
 
-def _answer(request: dict[str, Any]) -> dict[str, object]:
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"status": "ok", **_train(request)}
     except Exception as error:  # any exception of training is the result of this row

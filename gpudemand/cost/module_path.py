@@ -7,17 +7,15 @@ working directory takes the place of a library, and only numbers and names come 
 from __future__ import annotations
 
 import importlib
-import json
-import os
-import subprocess
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 
 import gpudemand
+from gpudemand._child import Child, serve
 from gpudemand._validation import InputError, stack_level
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.job import framework_of
@@ -40,45 +38,76 @@ def is_module_path(text: str) -> bool:
     return bool(colon) and module not in ("hf", "timm") and words[-2] != "py" and all(map(str.isidentifier, words))
 
 
+class NetworkTracer:
+    """Graphs of what factories build, ``package.module:factory``: a function, a class, or a network.
+
+    A context: the process in which networks are built is started for the first one and serves those after it, for
+    importing a framework takes longer than tracing.
+
+    Parameters
+    ----------
+    folder : Path
+        Where modules are looked for that are not installed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._child: Child | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def trace(self, place: str, input_shape: Any = None, input_dtype: Any = None) -> OpGraph:
+        """Graph of a network; shape and data type as for `OpGraph.from_torch` and `OpGraph.from_keras`.
+
+        Raises
+        ------
+        InputError
+            If the module or the factory is missing or fails, or the network cannot be traced.
+        """
+        if self._child is None:
+            self._child = Child(["-c", _CHILD.format(__name__), str(Path(gpudemand.__file__).parent.parent)])
+        folder = str(self._folder.resolve())
+        answer = self._child.ask({"place": place, "shape": input_shape, "dtype": input_dtype, "folder": folder})
+        if answer is None:
+            raise InputError(f"{place!r} ended its process: {self._last_words()}")
+        if "error" in answer:
+            raise InputError(answer["error"])
+        for kind, text in answer["warnings"]:
+            warnings.warn(text, _WARNINGS[kind], stacklevel=stack_level())
+        return _from_json(answer["graph"])
+
+    def _last_words(self) -> str:
+        assert self._child is not None
+        code, lines = self._child.wait(), self._child.said().strip().splitlines()
+        self._close()  # the next network has a new process
+        return lines[-1] if lines else f"exit status {code}"
+
+    def _close(self) -> None:
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+
 def trace_module_path(
     place: str, input_shape: Any = None, input_dtype: Any = None, folder: Path | None = None
 ) -> OpGraph:
-    """Graph of what a factory builds, ``package.module:factory``: a function, a class, or a network.
-
-    `input_shape`, `input_dtype`: as for `OpGraph.from_torch` and `OpGraph.from_keras`. `folder`: where modules are
-    looked for that are not installed.
-
-    Raises
-    ------
-    InputError
-        If the module or the factory is missing or fails, or the network cannot be traced.
-    """
-    root = str(Path(gpudemand.__file__).parent.parent)
-    request = {"place": place, "shape": input_shape, "dtype": input_dtype, "folder": str((folder or Path()).resolve())}
-    command = [sys.executable, "-P", "-c", _CHILD.format(__name__), root]
-    done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, check=False)
-    try:
-        answer = json.loads(done.stdout)
-    except ValueError:
-        said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        raise InputError(f"{place!r} ended its process: {said}") from None
-    if "error" in answer:
-        raise InputError(answer["error"])
-    for kind, text in answer["warnings"]:
-        warnings.warn(text, _WARNINGS[kind], stacklevel=stack_level())
-    return _from_json(answer["graph"])
+    """Graph of one network, by a `NetworkTracer` of its own; `folder`: by default the present one."""
+    with NetworkTracer(folder or Path()) as tracer:
+        return tracer.trace(place, input_shape, input_dtype)
 
 
 def main() -> None:
-    """Answer one request; what the network's own code prints goes to standard error."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    json.dump(_answer(json.load(sys.stdin)), answers)
-    answers.close()
+    """Answer requests until the input ends."""
+    serve(_answer)
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    sys.path.append(request["folder"])  # last: it takes the place of nothing
+    if request["folder"] not in sys.path:
+        sys.path.append(request["folder"])  # last: it takes the place of nothing
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:

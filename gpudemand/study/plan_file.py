@@ -7,7 +7,7 @@ import json
 import os
 import tomllib
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
@@ -46,6 +46,7 @@ from gpudemand.units import parse_duration
 if TYPE_CHECKING:
     from gpudemand.cost.job import TrainingJob
     from gpudemand.cost.model import CostModel
+    from gpudemand.cost.module_path import NetworkTracer
     from gpudemand.cost.parallel import LoRA, Parallel
 
 _TEMPLATE = Path(__file__).with_name("plan.toml")
@@ -222,13 +223,13 @@ class _Job(_Table):
     def training(self, info: Any) -> TrainingJob:
         """The job, of which what is not given is unknown."""
         from gpudemand.cost.job import TrainingJob
-        from gpudemand.cost.module_path import is_module_path, trace_module_path
+        from gpudemand.cost.module_path import is_module_path
 
         given = self.given()
         model = given.pop("model")
         if is_module_path(model):
-            place = (given.pop("input", None), given.pop("input_dtype", None), info.context["file"].parent)
-            return TrainingJob(trace_module_path(model, *place), **given)
+            graph = _tracer(info).trace(model, given.pop("input", None), given.pop("input_dtype", None))
+            return TrainingJob(graph, **given)
         if self.seq_len is None:
             raise PydanticCustomError("lacks", "", {"key": "seq_len"})
         adapter = {"adapter": given.pop("lora")} if "lora" in given else {}
@@ -284,11 +285,20 @@ class _Network(_Table):
 
     def arguments(self, info: Any) -> tuple[Any, ...]:
         """Arguments of `TrainingJob`, the network traced."""
-        from gpudemand.cost.module_path import trace_module_path
-
         given = self.given()
         place = (given.pop("model"), given.pop("input", None), given.pop("input_dtype", None))
-        return trace_module_path(*place, info.context["file"].parent), None, given
+        return _tracer(info).trace(*place), None, given
+
+
+def _tracer(info: Any) -> NetworkTracer:
+    """What traces the networks of the file, each in the process of the first."""
+    from gpudemand.cost.module_path import NetworkTracer
+
+    context = info.context
+    if "tracer" not in context:
+        context["tracer"] = context["stack"].enter_context(NetworkTracer(context["file"].parent))
+    tracer: NetworkTracer = context["tracer"]
+    return tracer
 
 
 class _Networks(RootModel[dict[str, Annotated[_Network, AfterValidator(_Network.arguments)]]]):
@@ -552,7 +562,8 @@ def _validated(kind: type[_Model], file: Path) -> _Model:
     content = read_toml(file)
     try:
         zone = parse_timezone(content["tz"]) if isinstance(content.get("tz"), str) else None
-        return kind.model_validate(content, context={"file": file, "zone": zone})
+        with ExitStack() as stack:
+            return kind.model_validate(content, context={"file": file, "zone": zone, "stack": stack})
     except ValidationError as error:
         raise InputError(f"{file}: {' '.join(map(_sentence, error.errors()))}") from error
     except InputError as error:

@@ -90,6 +90,7 @@ def unknown_machine(monkeypatch, tmp_path):
     monkeypatch.setattr(machine, "_MATRIX", {"cpu": 256})
 
 
+@pytest.mark.slow
 def test_an_unknown_processor_becomes_a_device_of_its_own(unknown_machine, monkeypatch, tmp_path):
     known = load_measurements("cpu").query("framework == 'torch' and width == 1 and depth == 1")
     rows = known[known["network"] == "vgg11"].head(1)

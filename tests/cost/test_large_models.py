@@ -527,6 +527,7 @@ def test_a_stored_predictor_is_read_back(tmp_path, model):
 
 
 @pytest.mark.filterwarnings("ignore::gpudemand.cost.step_time_model.FarFromTrainingWarning")
+@pytest.mark.slow
 def test_a_traced_network_is_sharded_and_accumulated(model):
     torch = pytest.importorskip("torch")
     net = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(16)))

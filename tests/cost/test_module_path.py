@@ -7,7 +7,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.cost.graph import OpGraph
-from gpudemand.cost.module_path import trace_module_path
+from gpudemand.cost.module_path import NetworkTracer
 from tests.tiers import slow_where
 
 NETWORKS = """
@@ -46,7 +46,8 @@ def test_a_graph_from_another_process_is_the_graph(folder, monkeypatch):
     (folder / "torch.py").write_text("raise SystemExit('not the library')")
     (folder / "json.py").write_text("raise SystemExit('not the library')")
     monkeypatch.chdir(folder)
-    found = trace_module_path("own_networks:net", (3, 32, 32), folder=folder)
+    with NetworkTracer(folder) as tracer:
+        found = tracer.trace("own_networks:net", (3, 32, 32))
     layers = (torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Flatten())
     here = OpGraph.from_torch(torch.nn.Sequential(*layers), (3, 32, 32))
     for name, value in vars(here).items():
@@ -72,5 +73,21 @@ def test_a_graph_from_another_process_is_the_graph(folder, monkeypatch):
     ),
 )
 def test_what_goes_wrong_is_one_sentence(folder, place, said):
-    with pytest.raises(InputError, match=said):
-        trace_module_path(place, (3, 32, 32), folder=folder)
+    with NetworkTracer(folder) as tracer, pytest.raises(InputError, match=said):
+        tracer.trace(place, (3, 32, 32))
+
+
+@pytest.mark.slow
+def test_one_process_traces_until_a_network_ends_it(folder):
+    pytest.importorskip("torch")
+    with NetworkTracer(folder) as tracer:
+        first = tracer.trace("own_networks:net", (3, 32, 32))
+        process = tracer._child
+        with pytest.raises(InputError, match="no data"):
+            tracer.trace("own_networks:fails", (3, 32, 32))
+        assert tracer._child is process
+        with pytest.raises(InputError, match="out of luck"):
+            tracer.trace("own_networks:ends", (3, 32, 32))
+        again = tracer.trace("own_networks:net", (3, 32, 32))
+    assert process.ended
+    pd.testing.assert_frame_equal(first.nodes, again.nodes)

@@ -8,7 +8,7 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.cost import family_of, measure_training_cost, networks
 from gpudemand.cost.networks import load_networks
-from tests.tiers import slow_beside, slow_where
+from tests.tiers import slow_where
 
 #: Networks of many layers.
 DEEP = ("resnet50", "mobilenet_v2", "vit_tiny")
@@ -68,7 +68,8 @@ def test_networks_of_the_package_are_those_that_were_measured(name, shape):
     assert len(calls) > len(weights) > 0
 
 
-@pytest.mark.parametrize("place", slow_beside(["a file"], ["the package", "a file"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["the package", "a file"])
 def test_networks_are_measured(tmp_path, place):
     pytest.importorskip("torch")
     (tmp_path / "own.py").write_text(OWN)

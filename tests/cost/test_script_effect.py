@@ -82,6 +82,7 @@ def test_few_projects_and_bad_files_are_refused(tmp_path):
             ScriptEffect.load(tmp_path / "effect.json")
 
 
+@pytest.mark.slow
 def test_only_steps_of_training_on_gpus_take_longer_in_a_script():
     pytest.importorskip("torch")
     shape = (3, 224, 224)

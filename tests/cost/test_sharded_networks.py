@@ -60,6 +60,7 @@ def test_a_network_that_one_gpu_cannot_hold_fits_when_it_is_sharded():
     assert model.max_batch_size(many) > 1
 
 
+@pytest.mark.slow
 def test_sharding_within_machines_holds_more_than_over_all(job):
     wide = replace(job, n_gpus=64)
     within, over_all = (CostModel.load().predict([sharded(wide, name)])["memory_gib"][0] for name in ("hsdp", "fsdp"))

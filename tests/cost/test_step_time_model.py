@@ -56,6 +56,7 @@ def model(rows: pd.DataFrame) -> StepTimeModel:
     return fitted(rows)
 
 
+@pytest.mark.slow
 def test_a_new_device_is_predicted_from_its_datasheet(model: StepTimeModel) -> None:
     assert error(model, simulate(np.random.default_rng(1), devices=("quick",))) < 0.15
 
@@ -171,6 +172,7 @@ def test_saved_and_loaded_bit_for_bit(model: StepTimeModel, rows: pd.DataFrame) 
     np.testing.assert_array_equal(loaded.predict_interval(rows), model.predict_interval(rows))
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_refitting_is_deterministic(model: StepTimeModel, rows: pd.DataFrame) -> None:
     again = clone(model).fit(rows.drop(columns=["y", "family"]), rows["y"], groups=rows["family"])

@@ -90,6 +90,7 @@ class TestForecaster:
         size = y.std(axis=1, keepdims=True)
         assert rmse(truth / size, own / size) < 0.8 * rmse(truth / size, shared / size)
 
+    @pytest.mark.slow
     def test_the_future_does_not_reach_labels_or_forecasts(self):
         y = courses()
         later = np.hstack([y[:, :-10], np.random.default_rng(5).permutation(y[:, -10:])])
@@ -126,6 +127,7 @@ class TestForecaster:
         np.testing.assert_allclose(one[0], 0, atol=1e-9)
         np.testing.assert_allclose(one[1:, 0], y[[5, 7], -1], rtol=0.1)
 
+    @pytest.mark.slow
     @pytest.mark.slow
     def test_the_clusterwise_forecaster_predicts_new_users_by_it(self):
         y = courses()

@@ -90,6 +90,7 @@ def test_the_largest_are_expected_to_become_smaller():
     assert found.sum() == pytest.approx(forecast[:, 11].sum())
 
 
+@pytest.mark.slow
 def test_later_values_do_not_change_expected_ones():
     panels = [Panel.from_long(frame(y, "D")) for y in (USERS, np.hstack([USERS[:, :200], 1e3 * USERS[:, 200:]]))]
     found = []

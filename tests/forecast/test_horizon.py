@@ -35,6 +35,7 @@ def means(usage, h, **options):
     return HorizonForecaster(**options).fit(usage).predict_mean(h)[NAME].to_numpy()
 
 
+@pytest.mark.slow
 def test_a_bin_is_forecast_the_same_whatever_the_horizon():
     model = HorizonForecaster().fit(long(noisy(3, 200, 500.0), freq="D"))
     paths = {h: model.predict(h)[NAME].to_numpy().reshape(3, h) for h in (1, 10, 28, 29, 90)}
@@ -47,6 +48,7 @@ def test_a_week_that_repeats_goes_on_for_a_quarter():
     np.testing.assert_allclose(model.predict(90)[NAME], np.tile(WEEK, 13)[:90], atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_hours_keep_their_day_and_week():
     hours = np.arange(24 * 7 * 6)
@@ -160,6 +162,7 @@ class JobsUp:
         return frame.assign(JobsUp=self.value, **bounds)
 
 
+@pytest.mark.slow
 def test_the_first_days_follow_a_short_term_forecast_as_far_as_it_is_certain():
     usage = long(noisy(2, 150, 500.0), freq="D")
     alone = HorizonForecaster().fit(usage)
@@ -181,6 +184,7 @@ def test_the_forecaster_of_the_weeks_can_be_replaced():
     assert HorizonForecaster(CombinedForecaster(max_origins=3)).fit(usage).weeks_.max_origins == 3
 
 
+@pytest.mark.slow
 def test_levels_do_not_change_the_forecast():
     """The origins behind intervals lie days apart, those behind the weights of the levels weeks."""
     rng = np.random.default_rng(0)

@@ -77,6 +77,7 @@ def test_a_file_queried_in_place_gives_what_the_reader_gives(tmp_path: Path) -> 
     check()
 
 
+@pytest.mark.slow
 def test_the_damage_is_real(tmp_path: Path) -> None:
     """Of 30 damaged logs some are refused and some are read, most of them with fewer rows."""
     found = [check_jobs_of("canonical", mutate(LOGS["canonical"][1], seed), tmp_path) for seed in range(30)]

@@ -55,15 +55,14 @@ def graphs():
 
 @pytest.fixture
 def _traced_before(graphs, monkeypatch):
-    """Take the graphs of networks from here: a process for each, which imports its framework, takes seconds."""
+    """Take the graphs of networks from here: a process that imports their framework takes seconds."""
 
-    def traced(place, input_shape, input_dtype, folder):
+    def traced(self, place, input_shape, input_dtype):
         assert input_shape == (3, 64, 64)
         assert input_dtype is None
-        assert (folder / "team_networks.py").is_file()
         return graphs[place]
 
-    monkeypatch.setattr(module_path, "trace_module_path", traced)
+    monkeypatch.setattr(module_path.NetworkTracer, "trace", traced)
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +98,7 @@ def test_networks_that_run_slower_are_found_by_network_and_gpu_type(known, log):
 
 
 @pytest.mark.usefixtures("_traced_before")
+@pytest.mark.slow
 def test_the_command_compares_and_calibrates(networks, known, log, tmp_path):
     write_jobs(log, tmp_path / "jobs.parquet")
     command = ["costs-against-log", str(tmp_path / "jobs.parquet"), "--networks", str(networks), "--quiet"]

@@ -31,6 +31,7 @@ def test_they_are_fitted_to_the_bundled_windows():
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_logs_drift_apart_as_serves_plans_far_ahead():
     loss = orders.drift()
     assert loss.idxmin() == _DRIFT

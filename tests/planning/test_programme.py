@@ -37,6 +37,7 @@ def test_a_training_job_is_priced_by_the_cost_model():
     assert programme.gpu_hours == pytest.approx(10 * row["step_time_s"])
 
 
+@pytest.mark.slow
 def test_steps_on_a_gpu_take_as_long_as_in_training_scripts_unless_own_runs_tell():
     pytest.importorskip("torch")
     shape = (3, 32, 32)

@@ -14,6 +14,7 @@ from gpudemand.jobs.table import as_jobs, as_of
 from gpudemand.planning.queue import simulate_queue
 from gpudemand.planning.waits import effective_capacity, expected_queueing
 from tests.planning.queue_reference import FOREVER, Job, Reference
+from tests.tiers import slow_beside
 
 BEGIN = pd.Timestamp("2026-03-01", tz="UTC")
 POLICIES = ("fifo", "easy", "conservative", "eager")
@@ -126,14 +127,14 @@ def assert_equal_to_reference(n_cases, policy, node_gpus, seed, most=14):
     assert wrong.empty, wrong.unique()[:5]
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", slow_beside(["fifo", "easy"], POLICIES))
 def test_small_cases_equal_those_of_plain_python(policy):
     """1,000 a policy, about half of them on nodes of 4 GPUs."""
     for seed in range(4):
         assert_equal_to_reference(250, policy, None if policy == "conservative" or seed % 2 else 4, seed)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", slow_beside(["fifo", "easy"], POLICIES))
 def test_long_queues_equal_those_of_plain_python(policy):
     """Reservations move many times while sixty jobs wait."""
     assert_equal_to_reference(15, policy, None, seed=0, most=80)

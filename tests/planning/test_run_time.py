@@ -37,6 +37,7 @@ def test_run_times_follow_the_history_of_the_user(log):
     assert mean["short"] == pytest.approx(3600, rel=0.3)
 
 
+@pytest.mark.slow
 def test_quantiles_are_ordered_positive_and_calibrated(log):
     model = RunTimeModel().fit(log, until=START + pd.Timedelta("30D"))
     new = log[log["submit"] >= START + pd.Timedelta("30D")]

@@ -52,6 +52,7 @@ def test_recorded_and_persistent_waits_are_those_of_the_log(log, backtest):
     assert mean["persistence"].iloc[1:].to_numpy() == pytest.approx(mean["recorded"].iloc[:-1].to_numpy())
 
 
+@pytest.mark.slow
 def test_predictions_know_nothing_of_later_waits(log, backtest):
     table = backtest.to_frame()
     last = table["window"].max()

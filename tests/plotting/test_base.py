@@ -23,6 +23,7 @@ def test_constructors_have_at_most_six_parameters_and_store_them(display):
     assert list(inspect.signature(display.plot).parameters) == ["self", "ax"]
 
 
+@pytest.mark.slow
 def test_import_does_not_load_matplotlib():
     code = "import sys, gpudemand.plotting; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

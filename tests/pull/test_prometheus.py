@@ -591,6 +591,7 @@ def pulled(server, tmp_path, measure, by="namespace"):
     return pulled_usage(tmp_path / "store", measure, by).groupby("unique_id")["y"].mean().round(6).to_dict()
 
 
+@pytest.mark.slow
 def test_an_exporter_that_shows_a_part_of_the_cards_is_no_time_slicing(server, tmp_path):
     server.series = parts_of_gpus("nvidia_com_gpu", 8, 2, "")
     with pytest.warns(UnlikelyJobsWarning, match="node n1 has 8 GPUs to give, and the DCGM exporter shows 2"):

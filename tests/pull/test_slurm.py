@@ -136,6 +136,7 @@ def test_a_second_pull_changes_no_file(cluster, tmp_path):
     assert list(store.glob("jobs/*")) == before
 
 
+@pytest.mark.slow
 def test_a_job_over_months_is_read_until_it_ends(cluster, tmp_path):
     header, row = HISTORY.read_text().splitlines()[:2]
     month = 30 * 86400
@@ -149,6 +150,7 @@ def test_a_job_over_months_is_read_until_it_ends(cluster, tmp_path):
         assert stored(tmp_path / "store")["status"].tolist() == ["preempted" if months == 4 else "running"]
 
 
+@pytest.mark.slow
 def test_a_run_that_slurm_forgot_does_not_run_for_ever(cluster, tmp_path):
     store = tmp_path / "store"
     cluster.pull(store, f"2026-11-22 {TIMES[2]}")

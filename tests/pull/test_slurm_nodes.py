@@ -60,6 +60,7 @@ def test_a_pull_keeps_what_nodes_have(cluster, tmp_path):
     assert {name: list(steps.values()) for name, steps in of.items()} == {"1g.10gb": [1.0], "a100": [23.0], "h100": [8]}
 
 
+@pytest.mark.slow
 def test_what_slurm_has_purged_stays_in_the_store(cluster, tmp_path):
     store = tmp_path / "store"
     cluster.at(LAST)

@@ -261,6 +261,7 @@ def test_ample_installed_capacity_needs_no_order(tmp_path):
     assert "&lt;/td&gt;text" in text
 
 
+@pytest.mark.slow
 def test_until_cuts_off_later_jobs(quick, log):
     study = Study(log, horizon=7, until="2026-03-01")
     (jobs,) = study.usage_tables.tables["log"]["jobs"]

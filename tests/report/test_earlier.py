@@ -57,6 +57,7 @@ def strict(text):
     return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
 
 
+@pytest.mark.slow
 def test_the_numbers_are_as_the_schema_says(monthly):
     import jsonschema  # which compiles grammars for two seconds
 
@@ -156,6 +157,7 @@ def test_a_report_of_another_log_is_refused_and_the_old_one_stays(log, monthly):
     assert numbers(monthly[MONTHS[1]]) == before
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_a_report_of_a_log_without_common_days_is_named(log, monthly, tmp_path):
     shutil.copytree(monthly[MONTHS[1]], tmp_path / "r")

@@ -56,6 +56,7 @@ def plan(log, selected, **changed):
     return plan_gpu_types(source, selected, None, requirement, source.settings), requirement
 
 
+@pytest.mark.slow
 def test_types_require_at_least_as_many_as_one_pool(log, selected):
     types, requirement = plan(log, selected)
     table = types.table.set_index("gpu_type")
@@ -74,6 +75,7 @@ def test_means_of_types_sum_to_the_total(log, selected):
     assert len(means[0]) == len(mean) == 7
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_a_type_that_is_seldom_used_does_not_widen_the_others():
     log, settings = make_log(days=130), Settings(horizon=28)
@@ -233,6 +235,7 @@ def test_a_lead_time_or_price_that_a_type_lacks_is_named(log):
             Settings(**wrong)
 
 
+@pytest.mark.slow
 def test_costs_of_types_are_at_their_prices_and_add_up(log):
     prices = {"A100": (1.0, 2.0), "H100": (3.0, 4.0)}
     options = {"horizon": 14, "installed": {"A100": 5.0, "H100": 5.0}, "by": "gpu_type"}

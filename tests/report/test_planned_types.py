@@ -52,12 +52,14 @@ def test_work_counts_in_the_pool_of_its_type_and_in_no_other(medians):
     assert alone["H100"] + 8 <= more["H100"] <= alone["H100"] + 26
 
 
+@pytest.mark.slow
 def test_work_without_a_type_is_spread(medians):
     added = (medians(None) - medians()).drop(ALL)
     assert (added > 0).all()
     assert 8 <= added.sum() <= 26
 
 
+@pytest.mark.slow
 def test_work_on_a_type_that_no_job_has_had_is_a_pool(medians):
     alone, more = medians(), medians("B200")
     # Of work that is spread over the week at random, more than its mean of 24 is wanted now and then.
@@ -73,6 +75,7 @@ def test_types_still_require_as_many_as_one_pool(log):
         assert table[at].drop(ALL).sum() >= table.loc[ALL, at], at
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_a_study_has_the_new_type_with_what_is_installed_of_it(log):
     work = [Programme("training", **WORK, gpu_type="B200")]

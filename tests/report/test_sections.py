@@ -78,6 +78,7 @@ def test_segments_recover_the_archetypes_and_contain_every_user(cluster, segment
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_parts_sum_to_the_total_in_forecast_and_history(planned, parts):
     usage, selected, *_ = planned
     total = selected.forecast[selected.forecast["unique_id"] == "mean"].set_index("ds")[selected.model]
@@ -98,6 +99,7 @@ def test_parts_are_evaluated_beside_the_best_naive_method(planned, parts):
     assert table[["coverage_80", "coverage_95"]].apply(lambda c: c.between(0, 1)).all(axis=None)
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_parts_follow_by_and_small_ones_are_summed(cluster, planned):
     jobs, _ = cluster
@@ -262,6 +264,7 @@ def test_many_users_in_few_days_have_groups_but_no_segments(tmp_path):
 
 @pytest.mark.usefixtures("quick", "undrawn", "brief")
 @pytest.mark.filterwarnings("ignore:no job of this log ended")
+@pytest.mark.slow
 def test_what_is_unlikely_in_a_log_stands_first_as_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(JobSource, "unlikely", lambda self: ["no job of this log ended."])
     log = renamed(make_log(days=30), gpu_type="A100")
@@ -283,6 +286,7 @@ def test_no_recent_jobs_no_scenarios(tmp_path):
 
 
 @pytest.mark.usefixtures("quick", "undrawn", "brief")
+@pytest.mark.slow
 def test_a_log_without_starts_and_with_jobs_of_nobody(tmp_path):
     log = renamed(make_log(days=60), gpu_type="A100")
     log = log.assign(start=pd.NaT, user=log["user"].where(log["user"] != "user-1"))

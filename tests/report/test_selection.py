@@ -62,6 +62,7 @@ def test_every_history_bears_its_longest_horizon():
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_weekly_seasonality_is_not_forecast_by_the_naive_method(selected):
     assert selected.model != "Naive"
     assert selected.best_naive("peak")["model"] != "Naive"
@@ -146,6 +147,7 @@ def test_requirement_counts_as_an_order_arrives(selected):
     assert pd.isna(ample.order_due(needed.log_end))
 
 
+@pytest.mark.slow
 def test_service_level_outside_the_default_levels_gets_its_quantile(quick, usage):
     selected = select_and_forecast(usage, 14, service_level=0.97)
     assert f"{selected.model}-hi-94" in selected.forecast.columns

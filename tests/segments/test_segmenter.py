@@ -241,6 +241,7 @@ def test_identical_users_share_a_segment(users, n_segments):
     assert adjusted_rand_score(np.repeat([0, 1], 30), segmenter.labels_) == 1.0
 
 
+@pytest.mark.slow
 def test_four_simulated_archetypes_are_found():
     """Four archetypes at a signal-to-noise ratio of one."""
     kinds = ["steady", "nightly", "weekday", "burst"]

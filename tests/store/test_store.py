@@ -72,6 +72,7 @@ def test_jobs_of_a_store_need_only_canonical_columns(tmp_path, more):
     assert "tres" not in found
 
 
+@pytest.mark.slow
 def test_readers_see_one_state_while_another_writes(tmp_path):
     put(tmp_path, 0, 50, 0.0)
     over, found = threading.Event(), []
