@@ -92,14 +92,6 @@ class NetworkTracer:
             self._child = None
 
 
-def trace_module_path(
-    place: str, input_shape: Any = None, input_dtype: Any = None, folder: Path | None = None
-) -> OpGraph:
-    """Graph of one network, by a `NetworkTracer` of its own; `folder`: by default the present one."""
-    with NetworkTracer(folder or Path()) as tracer:
-        return tracer.trace(place, input_shape, input_dtype)
-
-
 def main() -> None:
     """Answer requests until the input ends."""
     serve(_answer)
