@@ -56,7 +56,9 @@ class Settings:
     """
 
     cluster: Clusters = option(None, "Clusters, such as alpha,beta, as one pool; or each: all, each its own pool.")
-    by: str = option("user", "Split by user, group, cluster, partition, qos or gpu_type; or total.")
+    by: str = option(
+        "user", "Split by user, group, cluster, partition, qos or gpu_type; or total, as of a log without users."
+    )
     installed: Installed = option(
         None,
         "GPUs installed: 96, or A100=64,H100=32; by default those of the nodes where they were pulled, or else the "

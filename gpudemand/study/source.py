@@ -62,7 +62,9 @@ class JobSource:
         if settings.until is not None:
             until = parse_timestamp(settings.until, settings.tz, "until")
             _check_begun(jobs, until)
-        settings = replace(settings, until=until, wait=settings.wait or DEFAULT_WAIT)
+        # A log that names nobody has its total; another key is the reader's own choice and must be there.
+        by = "total" if settings.by == "user" and jobs["user"].isna().all() else settings.by
+        settings = replace(settings, until=until, by=by, wait=settings.wait or DEFAULT_WAIT)
         source = cls(checked_as_of(jobs, until) if until < end else jobs, settings)
         return replace(source, settings=source.settings.with_pulled(jobs.attrs, source.names))
 

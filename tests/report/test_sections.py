@@ -247,7 +247,7 @@ def test_few_days_and_logs_without_users_have_no_segments():
 @pytest.mark.usefixtures("quick", "undrawn")
 def test_a_log_without_names(tmp_path):
     log = renamed(make_log(days=12), user=None, group=None, gpu_type=None)
-    skipped, html = skipped_sections_of(build_report(log, tmp_path, by="total", horizon=1, prices=(1, 2)))
+    skipped, html = skipped_sections_of(build_report(log, tmp_path, horizon=1, prices=(1, 2)))
     assert "names no users, so there are no segments" in skipped
     assert "The plan is one bin long" in skipped
     assert "the usage of new users is unknown" in html
