@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import os
 import pickle
+import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ContextDecorator, suppress
@@ -183,4 +184,8 @@ def _or_compile_anew(work: Callable[..., Any], *arguments: Any) -> Any:
 def _sources() -> str:
     """Hash of the modules with compiled functions, as the machine code of one holds that of the others it calls."""
     texts = (path.read_bytes() for path in sorted(_PACKAGE.rglob("*.py")))
-    return hashlib.sha256(b"".join(text for text in texts if b"gpudemand._array import" in text)).hexdigest()
+    return hashlib.sha256(b"".join(text for text in texts if _COMPILES.search(text))).hexdigest()
+
+
+#: Where a function is compiled, or compiling is defined.
+_COMPILES = re.compile(rb"^(@|def )(compiled|inlined)", re.MULTILINE)

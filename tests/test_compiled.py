@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from numba.core.bytecode import FunctionIdentity
 
 from gpudemand import _array as _compiled
 
+PACKAGE = Path(_compiled.__file__).parent
 CALLED = "from gpudemand._array import compiled\n\n@compiled\ndef f(x):\n    return x + {}\n"
 CALLER = "from gpudemand._array import compiled\nfrom {} import f\n\n@compiled\ndef g(x):\n    return f(x)\n"
 
@@ -50,6 +53,38 @@ def test_a_changed_function_in_another_file_is_compiled_again(tmp_path, monkeypa
         assert calls(tmp_path, monkeypatch, 20, "called") == (21, 1)
     finally:
         _compiled._sources.cache_clear()
+
+
+def test_a_change_where_nothing_is_compiled_keeps_what_was(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "caller.py").write_text(CALLER.format("fifth"))
+    try:
+        assert calls(tmp_path, monkeypatch, 1, "fifth") == (2, 1)
+        (tmp_path / "other.py").write_text("from gpudemand._array import FloatArray\n")
+        assert calls(tmp_path, monkeypatch, 1, "fifth") == (2, 0)
+    finally:
+        _compiled._sources.cache_clear()
+
+
+def test_compiled_functions_use_nothing_of_modules_where_nothing_is_compiled():
+    """What they held of those would stay as it was when those change."""
+    compiling = {path for path in PACKAGE.rglob("*.py") if _compiled._COMPILES.search(path.read_bytes())}
+    assert len(compiling) > 5
+    for path in compiling - {PACKAGE / "_array.py"}:
+        tree = ast.parse(path.read_text())
+        imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and "gpudemand" in str(node.module)]
+        away = {
+            name.asname or name.name
+            for node in imports
+            if PACKAGE.parent / f"{node.module.replace('.', '/')}.py" not in compiling
+            for name in node.names
+        }
+        for function in tree.body:
+            if isinstance(function, ast.FunctionDef) and function.decorator_list:
+                used = {
+                    node.id for statement in function.body for node in ast.walk(statement) if isinstance(node, ast.Name)
+                }
+                assert not used & away, (path, function.name)
 
 
 def test_two_processes_that_compile_at_once_do_not_exchange_their_code(tmp_path, monkeypatch):

@@ -52,6 +52,7 @@ def posix_only(tree):
     return found
 
 
+@pytest.mark.slow
 def test_what_windows_lacks_stands_behind_a_branch():
     files = sorted(PACKAGE.rglob("*.py"))
     found = {path.relative_to(PACKAGE).as_posix(): posix_only(ast.parse(path.read_text())) for path in files}

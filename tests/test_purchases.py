@@ -129,6 +129,7 @@ def test_an_option_without_a_price_has_a_table_without_money(flat):
         _ = comparison.break_even
 
 
+@pytest.mark.slow
 def test_break_even_and_lead_are_where_costs_cross(grown):
     same = {"years": 4, "buy": "A100"}
     options = {

@@ -88,6 +88,7 @@ def _needed(of):
     return of.queue_plan.needed
 
 
+@pytest.mark.slow
 def test_the_report_shows_the_stages(folder):
     tables = {"waits": "waits", "orders": "orders", "drivers": "drivers", "scenarios": "scenarios"}
     tables |= {"periods": "periods", "targets": "targets", "order_backtest": "order_backtest"}

@@ -161,6 +161,7 @@ def test_a_store_tells_what_is_installed(store):
     np.testing.assert_allclose(both, study.usage.set_index("ds")["held"])
 
 
+@pytest.mark.slow
 def test_types_of_the_nodes_are_installed_by_type(store):
     usage = pulled_usage(store, by="namespace/gpu_type")
     assert usage.attrs["installed_by_type"] == {"A100": usage.attrs["installed"]}

@@ -141,7 +141,8 @@ def test_networks_of_the_zoo_respect_the_bounds_and_the_order(step_time, name: s
         assert (1 - SLACK) * time["plain"] <= time["momentum"] <= time["adamw"] / (1 - SLACK)
 
 
-@pytest.mark.parametrize("name", slow_beside(("lstm",), NETWORKS))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS)
 def test_seconds_over_batch_sizes_do_not_jump(step_time, name: str) -> None:
     """On all GPUs: with the batch a step grows, and no more than what grows most in it, as work leaves the cache."""
     gpus = [found for found in map(table.device, table.devices().index) if found.kind == "gpu"]

@@ -66,6 +66,7 @@ def test_intervals_cover_and_nest(fitted):
     assert (narrow[:, 1] <= wide[:, 1]).all()
 
 
+@pytest.mark.slow
 def test_predictions_extrapolate_to_larger_batches(fitted):
     model, X, _ = fitted
     larger = X.assign(batch_size=X["batch_size"] * 16)

@@ -67,6 +67,7 @@ def test_types_require_at_least_as_many_as_one_pool(log, selected):
     assert 1.4 < table.loc["H100", "required_p50"] / table.loc["A100", "required_p50"] < 2.6
 
 
+@pytest.mark.slow
 def test_means_of_types_sum_to_the_total(log, selected):
     types, _ = plan(log, selected, target_utilization=1.0)
     means = [of_type.plans[MEAN].table.set_index("ds")["demand_p50"] for of_type in types.plans.values()]

@@ -89,6 +89,7 @@ def test_parts_sum_to_the_total_in_forecast_and_history(planned, parts):
     pd.testing.assert_series_equal(parts.usage.groupby("ds")["y"].sum(), actual, check_names=False, check_freq=False)
 
 
+@pytest.mark.slow
 def test_parts_are_evaluated_beside_the_best_naive_method(planned, parts):
     assert parts.by == "segment"
     table = parts.table.set_index("part")

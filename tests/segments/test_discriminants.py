@@ -14,7 +14,6 @@ import gpudemand.segments as gs
 from gpudemand.datasets.registry import bundled_path
 from gpudemand.segments import features as feature_space
 from gpudemand.segments.features import CLIP, TABLES, WITHIN, load_discriminants, project, variance_within
-from tests.tiers import slow_beside
 
 fitting = pytest.importorskip("scripts.fit_discriminants", reason="runs from a checkout")
 
@@ -136,7 +135,8 @@ def archetypes(n_days):
     return gd.to_wide(gd.usage_series(jobs, by="user", freq="D", partial=False))
 
 
-@pytest.mark.parametrize("n_days", slow_beside([10], [10, 21]))
+@pytest.mark.slow
+@pytest.mark.parametrize("n_days", [10, 21])
 @pytest.mark.parametrize("blocks", [None, ["multiscale_persistence"]])
 def test_segments_of_short_logs_warn_of_extrapolated_distances(n_days, blocks):
     with pytest.warns(gs.ExtrapolationWarning, match=r"of \d+% of the users .*presence"):

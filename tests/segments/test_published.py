@@ -35,6 +35,7 @@ def by_rows(diagrams):
     return np.array([diagram[np.lexsort(diagram.T)] for diagram in diagrams])
 
 
+@pytest.mark.slow
 def test_features_are_those_of_a_pipeline_of_giotto_tda(series):
     pytest.importorskip("gtda", reason="needs giotto-tda (extra giotto)")
     from gtda.homology import VietorisRipsPersistence
@@ -84,6 +85,7 @@ def test_the_transformer_names_the_summary_it_computes(series, summary):
 
 
 @pytest.mark.parametrize("method", ["voting", "pairs"])
+@pytest.mark.slow
 def test_users_outside_the_sample_get_the_segment_of_their_class(method):
     wide, kinds = two_classes(150)
     found = gs.TopologicalSegmenter(2, method=method, sample_size=50, random_state=0).fit(wide)
