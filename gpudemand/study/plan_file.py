@@ -291,7 +291,7 @@ class _Network(_Table):
 
 
 def _tracer(info: Any) -> NetworkTracer:
-    """What traces the networks of the file, each in the process of the first."""
+    """What traces the networks of the file, all of them in one process."""
     from gpudemand.cost.module_path import NetworkTracer
 
     context = info.context
