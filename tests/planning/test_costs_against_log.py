@@ -60,6 +60,7 @@ def _traced_before(graphs, monkeypatch):
     def traced(self, place, input_shape, input_dtype):
         assert input_shape == (3, 64, 64)
         assert input_dtype is None
+        assert (self._folder / "team_networks.py").is_file()
         return graphs[place]
 
     monkeypatch.setattr(module_path.NetworkTracer, "trace", traced)
