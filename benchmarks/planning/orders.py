@@ -8,7 +8,7 @@ came, and ``--margins`` the margins of `gpudemand.planning.need`, both from ``da
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -19,6 +19,7 @@ import pandas as pd
 from sklearn.linear_model import QuantileRegressor
 
 from gpudemand._array import FloatArray
+from gpudemand.datasets import make_cluster
 from gpudemand.datasets.registry import data_folder
 from gpudemand.forecast import ETS
 from gpudemand.jobs.read import read_jobs
@@ -108,6 +109,15 @@ def wagap(data: Path) -> pd.DataFrame:
     return _of_runs("2013-01-01", pd.Series(since), pd.Series(run), pd.Series(gpus))
 
 
+def _replayed(name: str) -> Callable[[Path], pd.DataFrame]:
+    """A log of the Parallel Workloads Archive as dinesh121991/predictsim replays it: submissions and run times."""
+
+    def load(data: Path) -> pd.DataFrame:
+        return read_jobs(data / "more" / f"{name}.swf.gz", format="swf", origin="2000-01-01 00:00+00:00")
+
+    return load
+
+
 def spot(data: Path) -> pd.DataFrame:
     """GPUs of six types in use by the hour, and their sum, 21 weeks."""
     table = pd.read_csv(data / "traces/alibaba-spot-v2026-derived/hourly_concurrency_top_models.csv", index_col="hour")
@@ -123,7 +133,13 @@ FURTHER: dict[str, Callable[[Path], pd.DataFrame]] = {
     "theta": theta,
     "nasa": nasa,
     "wagap": wagap,
+    "ctc": _replayed("CTC-SP2"),
+    "sdsc-sp2": _replayed("SDSC-SP2"),
+    "sdsc-blue": _replayed("SDSC-BLUE"),
+    "curie": _replayed("CEA-curie"),
 }
+#: Those of them that the plan of before, whose form was chosen on the others, had not seen: 30 months and less.
+LATER = ("ctc", "sdsc-sp2", "sdsc-blue", "curie")
 #: Of these, what was held by the hour is a series of GPUs, too.
 HELD = ("venus", "philly", "pai")
 
@@ -163,10 +179,8 @@ def _of_hours(name: str, hours: FloatArray) -> pd.DataFrame:
 
 
 _WINDOW_COLUMNS = ["log", "kind", "day", "need", "mean"]
-#: Leads in days at which margins are fitted: of jobs those near 28 days, which most logs are long enough for.
-FIT_LEADS = {"jobs": (14, 28, 42), "series": (14, 28, 42, 56, 70, 90, 105)}
-#: Which of them change with the burst.
-SLOPES = {"jobs": (0.5, 0.95), "series": ()}
+#: Leads in days at which margins are fitted: of series those that all are long enough for.
+FIT_LEADS = {"jobs": (7, 14, 28, 42, 56, 70, 90, 105, 120, 150, 180), "series": (14, 28, 42, 56)}
 
 
 def bundled_windows() -> pd.DataFrame:
@@ -175,34 +189,36 @@ def bundled_windows() -> pd.DataFrame:
 
 
 def changes(table: pd.DataFrame, leads: tuple[int, ...]) -> pd.DataFrame:
-    """Needs in relation to the present ones, at weekly origins.
+    """Needs in relation to what the recent and the usual need and growth say, at weekly origins.
 
     `table`: as `windows` returns it, of one kind. Returns ``log``, ``lead`` (days), ``ratio`` (its logarithm), and
-    ``burst``, which `gpudemand.planning.need` explains it by.
+    ``recent``, the weight of the recent need.
     """
-    parts = []
-    for name, rows in table.groupby("log", sort=False):
-        need, mean = (np.log(rows.set_index("day")[column].clip(lower=1e-9)) for column in ("need", "mean"))
-        present, level = (np.fmax(each, each.shift(28)).rolling(7, min_periods=1).mean() for each in (need, mean))
-        for lead in leads:
-            ratio = (need.shift(-lead - 28) - present)[::-7].dropna()
-            burst = (present - level)[ratio.index]
-            parts.append(pd.DataFrame({"log": name, "lead": lead, "ratio": ratio, "burst": burst}))
-    found = pd.concat(parts, ignore_index=True)
-    return found[found.groupby(["log", "lead"])["log"].transform("size") > 1].reset_index(drop=True)
+    rows = []
+    for name, windows_of in table.groupby("log", sort=False):
+        need = windows_of["need"].to_numpy(dtype=float)
+        for day in range(len(need) - 1 - min(leads) - 28, -1, -7):
+            then = need_at(windows_of, day)
+            for lead in (lead for lead in leads if day + lead + 28 < len(need)):
+                expected = then.level(lead) * then.growth(lead)
+                if expected > 0 and need[day + lead + 28] > 0:
+                    ratio = np.log(need[day + lead + 28] / expected)
+                    rows.append((name, lead, ratio, then.weight(lead)))
+    return pd.DataFrame(rows, columns=["log", "lead", "ratio", "recent"])
 
 
-def margin(table: pd.DataFrame, share: float, *, slope: bool) -> tuple[float, float]:
-    """Margin at a probability, and its change with the burst; see `NeedForecast`.
+def margin(table: pd.DataFrame, share: float, *, one: bool) -> tuple[float, float]:
+    """Margins at a probability over the recent and over the usual need; see `NeedForecast`.
 
-    `table`: as `changes` returns it.
+    `table`: as `changes` returns it. `one`: the same over both.
     """
     # Windows of one log are alike: each log counts by the square root of their number.
     weight = 1 / np.sqrt(table.groupby(["log", "lead"])["log"].transform("size"))
-    model = QuantileRegressor(quantile=share, alpha=1e-4, solver="highs")
-    terms = table[["burst"]].to_numpy() * slope
-    model.fit(terms, table["ratio"].to_numpy(), sample_weight=weight.to_numpy())
-    return round(float(model.intercept_), 3), round(float(model.coef_[0]), 3)
+    recent = table["recent"].to_numpy()
+    terms = np.ones((len(table), 1)) if one else np.column_stack([recent, 1 - recent])
+    model = QuantileRegressor(quantile=share, alpha=0.0, fit_intercept=False, solver="highs")
+    found = model.fit(terms, table["ratio"].to_numpy(), sample_weight=weight.to_numpy()).coef_
+    return round(float(found[0]), 3), round(float(found[-1]), 3)
 
 
 @cache
@@ -211,59 +227,67 @@ def margins(kind: str, without: str = "") -> Margins:
 
     `without`: log or series that is left out, so that the margins can be scored on it.
     """
+    table = _ratios(kind)
+    return {share: margin(table[table["log"] != without], share, one=kind == "series") for share in (0.05, 0.5, 0.95)}
+
+
+@cache
+def _ratios(kind: str) -> pd.DataFrame:
     table = bundled_windows()
-    known = changes(table[(table["kind"] == kind) & (table["log"] != without)], FIT_LEADS[kind])
-    return {share: margin(known, share, slope=share in SLOPES[kind]) for share in (0.05, 0.5, 0.95)}
+    return changes(table[table["kind"] == kind], FIT_LEADS[kind])
 
 
-def credibility(kind: str) -> float:
-    """Variance of ratios within logs over that between their means, 28 days ahead (Buehlmann and Straub)."""
-    table = bundled_windows()
-    known = changes(table[table["kind"] == kind], (28,))
-    level, slope = margins(kind)[0.5]
-    groups = (known["ratio"] - level - slope * known["burst"]).groupby(known["log"])
-    # Windows that overlap tell less than their number: counted is how many lie side by side.
-    n, means, within = (groups.size() - 1) / 4 + 1, groups.mean(), groups.var()
-    typical, mean = np.average(within, weights=n), np.average(means, weights=n)
-    between = (n * (means - mean) ** 2).sum() - (len(n) - 1) * typical
-    return float(typical / (between / (n.sum() - (n**2).sum() / n.sum())))
+#: Numbers of `gpudemand.planning.need` that are not fitted, and others to try.
+OTHER_CONSTANTS_OF_PLANS: dict[str, tuple[object, ...]] = {
+    "_HALF_LIFE": (4.0, 16.0),
+    "_GROWTH_WEEKS": (18, 52),
+    "_FEWEST_WEEKS": (6, 13),
+    "_BELIEVED": (1.5, 3.0, np.inf),
+    "_CREDIBILITY": ({"jobs": 4.0, "series": 2.0}, {"jobs": 16.0, "series": 8.0}, {"jobs": 1e9, "series": 1e9}),
+}
 
 
-def bursts() -> tuple[float, float]:
-    """Logarithm of need over mean demand of public logs: the median, and the largest of present windows."""
-    table = bundled_windows()
-    jobs = table[table["kind"] == "jobs"]
-    usual = np.log(jobs["need"] / jobs["mean"]).groupby(jobs["log"]).mean().median()
-    return float(usual), float(changes(jobs, FIT_LEADS["jobs"])["burst"].max())
+def constants_of_plans(
+    kind: str = "jobs",
+    leads: tuple[int, ...] = LEADS,
+    others: Mapping[str, Sequence[object]] = OTHER_CONSTANTS_OF_PLANS,
+) -> pd.DataFrame:
+    """Pinball loss over the need of plans with other constants, and as bundled, by lead.
 
-
-def drift() -> pd.Series:
-    """Pinball loss over the need of plans 56 to 105 days ahead, by the power of time that logs drift apart with.
-
-    Means over logs with jobs, with margins that do not know the log.
+    Means over logs, with margins that do not know the log and are fitted with the same constants.
     """
-    powers, bundled = (0.0, 1.0, 1.5, 1.75, 2.0, 2.5), need_module._DRIFT
-    found: dict[float, float] = {}
-    try:
-        for need_module._DRIFT in powers:
-            plans = pd.concat([unseen_plans("jobs", lead, (SHARE,)) for lead in (56, 70, 90, 105)], ignore_index=True)
-            each = pd.Series(loss(plans[SHARE].to_numpy(), plans["need"].to_numpy()), plans.index)
-            by_log = each.groupby([plans["log"], plans["lead"]]).mean().groupby(level=0).mean()
-            found[need_module._DRIFT] = float(by_log.mean())
-    finally:
-        need_module._DRIFT = bundled
-    return pd.Series(found)
+    found = {("as bundled", ""): _losses(kind, leads)}
+    for name, values in others.items():
+        bundled = getattr(need_module, name)
+        for value in values:
+            setattr(need_module, name, value)
+            _forget()
+            found[name, str(value[kind] if isinstance(value, dict) else value)] = _losses(kind, leads)
+        setattr(need_module, name, bundled)
+        _forget()
+    return pd.DataFrame(found).T
+
+
+def _forget() -> None:
+    for each in (margins, _ratios):
+        each.cache_clear()
+
+
+def _losses(kind: str, leads: tuple[int, ...]) -> dict[int, float]:
+    plans = {lead: unseen_plans(kind, lead, (SHARE,)) for lead in leads}
+    return {
+        lead: float(
+            pd.Series(loss(np.ceil(each[SHARE].to_numpy()), each["need"].to_numpy())).groupby(each["log"]).mean().mean()
+        )
+        for lead, each in plans.items()
+    }
 
 
 def need_at(rows: pd.DataFrame, day: int) -> NeedForecast:
     """Forecast at a place among the windows of a log, of which one ends each day."""
     need, mean = (rows[column].to_numpy(dtype=float)[: day + 1][::-1] for column in ("need", "mean"))
-    ends = range(min(7, len(need)))
-    present = [
-        np.exp(np.mean([np.log(max(each[end : end + 29 : 28].max(), 1e-9)) for end in ends])) for each in (need, mean)
-    ]
-    burst = need_module._burst(float(present[0]), float(present[1]), 1 + (len(need) > 28))
-    return NeedForecast(float(present[0]), burst, need[::7][:52], mean[::7][:52], str(rows["kind"].iloc[0]))
+    kind = str(rows["kind"].iloc[0])
+    return NeedForecast(float(need[:29].max()), need[::7][:52], mean[::7][:52], kind)
 
 
 def unseen_plans(kind: str, lead: int, shares: tuple[float, ...]) -> pd.DataFrame:
@@ -280,6 +304,25 @@ def unseen_plans(kind: str, lead: int, shares: tuple[float, ...]) -> pd.DataFram
                 for day in range(len(need) - 1 - lead - 28, -1, -7)
             ]
     return pd.DataFrame(rows, columns=["log", "day", "lead", "need", *shares])
+
+
+def unseen(kind: str = "jobs", leads: tuple[int, ...] = LEADS) -> pd.DataFrame:
+    """Scores of the plan and of the rule of one line on the bundled windows of each log, by lead.
+
+    Margins do not know the log.
+    """
+    parts, table = {}, bundled_windows()
+    for lead in leads:
+        plans = unseen_plans(kind, lead, (0.05, SHARE)).rename(columns={0.05: "lo", SHARE: "hi"})
+        for name, rows in plans.groupby("log", sort=False):
+            of_log = table[(table["kind"] == kind) & (table["log"] == name)]
+            rules = [need_at(of_log, day).rule for day in rows["day"]]
+            parts[lead, "plan", name] = score(rows.assign(plan=np.ceil(rows["hi"])))
+            parts[lead, "last weeks x 1.15", name] = score(rows.assign(plan=rules))
+    found = pd.DataFrame(parts).T.rename_axis(["lead, days", "rule", "log"])
+    means = found.groupby(level=[0, 1], sort=False).mean().assign(origins=found.groupby(level=[0, 1])["origins"].sum())
+    means.index = pd.MultiIndex.from_tuples([(*each, "mean") for each in means.index], names=found.index.names)
+    return pd.concat([found, means]).sort_index(level=[0, 1], sort_remaining=False)
 
 
 PROMISES = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -381,7 +424,7 @@ def by_past_loss(kind: str = "jobs") -> pd.DataFrame:
                     losses.append((day, loss(plans, coming)))
                     blended = plans @ weights / weights.sum()
                     rows.append((lead, name, *loss(np.array([*plans, best, blended]), coming)))
-    names = [*_rules(NeedForecast(1.0, 0.0, np.ones(1)), 28), "chosen", "blended"]
+    names = [*_rules(NeedForecast(1.0, np.ones(1)), 28), "chosen", "blended"]
     return pd.DataFrame(rows, columns=["lead", "log", *names]).groupby(["lead", "log"]).mean().groupby("lead").mean()
 
 
@@ -398,7 +441,9 @@ def continued_growth(lead: int = 28) -> pd.DataFrame:
                 for day in range(len(need) - 1 - lead - 28 - beyond, -1, -7):
                     then = need_at(windows_of, day)
                     error = float(np.log(need[day + lead + 28 + beyond] / then.quantile(0.5, lead)))
-                    rows.append((beyond, name, abs(error), abs(error - np.log(then.growth(beyond)))))
+                    rows.append(
+                        (beyond, name, abs(error), abs(error - np.log(then.growth(lead + beyond) / then.growth(lead))))
+                    )
     found = pd.DataFrame(rows, columns=["beyond", "log", "level", "growth"])
     return found.groupby(["beyond", "log"]).mean().groupby("beyond").mean()
 
@@ -497,7 +542,7 @@ def moves(jobs: pd.DataFrame, days: int = 90) -> pd.Series:
 
 
 #: Numbers of `gpudemand.planning.need` that are not fitted, and others to try; of windows simulated, a tenth.
-OTHER_CONSTANTS = {"RESOLUTION": (0.0005, 0.005), "_MOST_ENDS": (6, 14), "_MOST_SIMULATED": (50_000, 1e12)}
+OTHER_CONSTANTS = {"RESOLUTION": (0.0005, 0.005), "_MOST_SIMULATED": (50_000, 1e12)}
 
 
 def constants(data: Path) -> pd.DataFrame:
@@ -590,7 +635,7 @@ def dates(jobs_a_day: int, n_seeds: int = 12, lead: int = 90, until_due: int = 6
         needs.append(forecast_need(checked_as_of(log, until), TARGET, until))
         times = JobTimes.from_log(log, end)
         later = [times.window((day + 28 - after[-1] - 28) * _DAY_S) for day in after]
-        line.append([fewest_gpus(window, TARGET, guess=needs[-1].base) for window in later])
+        line.append([fewest_gpus(window, TARGET, guess=needs[-1].recent) for window in later])
     rate, level = np.polyfit(np.tile(after, n_seeds), np.log(line).ravel(), 1)
     needed, installed = np.exp(level + rate * np.array([lead, after[-1]]))
     coming = np.array(line)[:, after == lead].ravel()
@@ -607,9 +652,32 @@ def dates(jobs_a_day: int, n_seeds: int = 12, lead: int = 90, until_due: int = 6
     )
 
 
+def simulated_growth(growths: tuple[float, ...] = (0.0, 0.3, 1.0, 3.0), n_seeds: int = 2) -> pd.DataFrame:
+    """Scores of plans on simulated clusters of 300 days that grow within a year by a share, with growth and without.
+
+    By growth, lead and whether growth is told: ``sufficient``, ``plan / need`` and ``pinball``, means over clusters.
+    """
+    rows, bundled = [], need_module._BELIEVED
+    for growth in growths:
+        for seed in range(1, n_seeds + 1):
+            jobs, _ = make_cluster(n_users=60, n_days=300, growth=growth, random_state=seed)
+            table = _of_jobs(f"{seed}", check_jobs(jobs), end_of_record(jobs))
+            need = table["need"].to_numpy(dtype=float)
+            for told, need_module._BELIEVED in ((True, bundled), (False, np.inf)):
+                for lead in LEADS:
+                    days = np.arange(0, len(need) - lead - 28, 7)
+                    plans = np.ceil([need_at(table, day).quantile(SHARE, lead) for day in days])
+                    coming = need[days + lead + 28]
+                    scores = (plans >= coming).mean(), (plans / coming).mean(), loss(plans, coming).mean()
+                    rows.append((growth, lead, told, *scores))
+    need_module._BELIEVED = bundled
+    names = ["growth", "lead", "told", "sufficient", "plan / need", "pinball"]
+    return pd.DataFrame(rows, columns=names).groupby(names[:3]).mean()
+
+
 def _due(need: NeedForecast, gpus: float, lead: int, within: int = 180) -> int:
     """Days until the risk of the four weeks that an order can still help exceeds what is promised."""
-    risks = (need.exceedance(gpus / need.growth(day), lead) for day in range(within))
+    risks = (need.exceedance(gpus * need.growth(lead) / need.growth(lead + day), lead) for day in range(within))
     return next((day for day, risk in enumerate(risks) if risk > 1 - SHARE), within)
 
 
@@ -635,16 +703,17 @@ def main() -> None:
         print(f"Orders of 25 logs where nobody waits\n{needless_orders().to_string()}")
         due = pd.DataFrame({size: dates(size) for size in (150, 450, 900)}).T.rename_axis("jobs a day")
         print(f"Orders on logs that grow by 5 % a month\n{due.round(3).to_string()}")
+        print(f"Plans on simulated clusters that grow\n{simulated_growth().round(4).to_string()}")
     if args.promises or args.data is not None:
+        print(f"Plans by margins that do not know the log\n{unseen().round(3).to_string()}")
         print(f"Share of windows that need more, promised and what came\n{promises().round(3).to_string(index=False)}")
         print(f"Pinball loss of plans, and chosen by own past loss\n{by_past_loss().round(4).to_string()}")
         print(f"Error of the median beyond the lead\n{continued_growth().round(4).to_string()}")
     if args.margins:
         for kind in FIT_LEADS:
             print(kind, *(f"{share:g}: {found}" for share, found in margins(kind).items()), sep="\n  ")
-            print(f"  credibility: {credibility(kind):.1f}")
-        print("burst: usual {:.2f}, largest {:.2f}".format(*bursts()))
-        print(f"pinball loss by the power of time that logs drift apart with: {drift().round(5).to_dict()}")
+            leads = LEADS if kind == "jobs" else (28, 56)
+            print(f"Pinball loss with other constants\n{constants_of_plans(kind, leads).round(5).to_string()}")
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ inflates: bursts decide it, and a mean does not tell them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -27,9 +27,9 @@ WINDOW_S = 28 * _DAY_S
 #: Precision of the fewest GPUs: this share of them, or one. A quarter of it moves requirements by at most .1 %, and 2.5
 #: times it by .5 % (`constants` in ``benchmarks/planning/orders.py``).
 RESOLUTION = 0.002
-#: Ends of windows, each day of a week, over which the present need is averaged, so that a day more or less of the log,
-#: which a burst may begin or end in, moves it by a part of that only.
-_MOST_ENDS = 7
+#: Windows, one ending each day of the last four weeks, whose largest need is the recent one: a day more or less of the
+#: log moves it less than that of windows a week apart.
+_MOST_ENDS = 29
 #: Past windows that tell how the need of this log moves: a year, as of the longest public log that this was tried on.
 _MOST_WEEKS = 52
 #: Jobs times windows beyond which fewer windows are simulated, as each takes several simulations. On a log of 1.6
@@ -226,37 +226,30 @@ def fewest_gpus(window: Window, target: WaitTarget, policy: str = "easy", guess:
 
 
 class _Margin(NamedTuple):
-    """Logarithm of the need of a window over the present one, at one probability: ``level + slope * burst``.
+    """Logarithm of the need of a window at one probability, over the recent need, and over the usual one."""
 
-    ``slope``: change with the logarithm of need over mean demand. Where the need is far above the mean, bursts decide
-    it, and the largest of the past does not come again soon; where it is near, the mean does, which grows.
-    """
-
-    level: float
-    slope: float = 0.0
-
-    def __call__(self, burst: float) -> float:
-        return self.level + self.slope * float(np.clip(burst, 0.0, _LARGEST_BURST))
+    recent: float
+    usual: float
 
 
-#: Of public logs; beyond it nothing is known.
-_LARGEST_BURST = 0.86
 #: Probability -> margin, by quantile regression over public logs and series, each of which counts by the square root of
-#: its windows: made by ``python -m benchmarks.planning.orders --margins``, as are the next three.
+#: its windows: made by ``python -m benchmarks.planning.orders --margins``.
 _MARGINS = {
-    "jobs": {0.05: _Margin(-0.285), 0.5: _Margin(0.015, -0.240), 0.95: _Margin(0.177, -0.141)},
-    "series": {0.05: _Margin(-0.214), 0.5: _Margin(0.081), 0.95: _Margin(0.548)},
+    "jobs": {0.05: _Margin(-0.288, -0.306), 0.5: _Margin(-0.074, -0.004), 0.95: _Margin(0.126, 0.309)},
+    "series": {0.05: _Margin(-0.248, -0.248), 0.5: _Margin(0.026, 0.026), 0.95: _Margin(0.480, 0.480)},
 }
-#: Windows of its own that a log needs for them to count as much as those of others, 28 days ahead: the variance of
-#: ratios within public logs over that between their means, by the same script.
-_CREDIBILITY = {"jobs": 3.6, "series": 5.0}
-#: Power of the time from the last window to the one to come with which the variance between logs grows: they drift
-#: apart, while each keeps to its own mean. Of lasting trends it would be 2.
-_DRIFT = 1.75
-#: Burst of a log with no window before the last one, at most: the median of public logs. What lies four weeks back is
-#: then unknown, and a log that begins with an empty cluster shows a low mean.
-_USUAL_BURST = 0.42
 _Z95 = float(norm.ppf(0.95))
+#: Weeks in which what a window says of the usual need halves. Half and twice as many move the pinball loss of plans 90
+#: days ahead by 3 % and less (`constants_of_plans` in ``benchmarks/planning/orders.py``, as of the next two).
+_HALF_LIFE = 8.0
+#: Weeks whose windows tell the growth, which dies away as fast, and how many these are at least: three windows that lie
+#: side by side, as two say nothing of their scatter.
+_GROWTH_WEEKS, _FEWEST_WEEKS = 26, 9
+#: Standard errors that growth must exceed to be believed at all.
+_BELIEVED = 2.0
+#: Past windows side by side of its own with which a log counts as much as others. They say little on public logs, where
+#: half and twice as many move the loss by 4 % and less, but what has been flat for a year is known better.
+_CREDIBILITY = {"jobs": 8.0, "series": 4.0}
 #: The rule of one line that stands beside the plan: so many times the need of the last eight weeks.
 _RULE = 1.15
 
@@ -265,16 +258,16 @@ _RULE = 1.15
 class NeedForecast:
     """Distribution of the GPUs that a window to come will need, from those that past windows needed.
 
-    The present need is the larger one of the last four weeks and the four before, averaged over the ends of a week.
-    What a window needs in relation to it is lognormal on either side of its median, as among public logs (`_MARGINS`),
-    and as among the past windows of this log at the same lead, which count by their number.
+    A month ahead, it follows the recent need: the largest of the windows that ended in the last four weeks. The longer
+    the lead, the more it follows the usual one, a mean of past windows in logarithms; the recent need weighs 56 days
+    over those from the middle of the last window to that of the window to come. Growth is added as far as it is beyond
+    what the scatter of windows could make, and dies away. Around that, needs are lognormal on either side of their
+    median, as among public logs (`_MARGINS`), and as among what this forecast would have said of past windows.
 
     Attributes
     ----------
-    base : float
-        GPUs needed at present.
-    burst : float
-        Logarithm of the need over the mean GPUs wanted.
+    recent : float
+        Largest need of the windows that ended in the last four weeks.
     weekly : ndarray of shape (n_weeks,)
         Needs of the windows that end 0, 1, 2, ... weeks before the end of the log.
     means : ndarray of shape (n_weeks,), optional
@@ -287,15 +280,14 @@ class NeedForecast:
 
     Examples
     --------
-    >>> need = NeedForecast(base=100.0, burst=0.2, weekly=np.full(12, 100.0))
+    >>> need = NeedForecast(recent=100.0, weekly=np.full(12, 100.0))
     >>> [round(need.quantile(share, 28)) for share in (0.05, 0.5, 0.95)]
-    [80, 98, 113]
+    [77, 94, 113]
     >>> round(need.exceedance(110, 28), 2)
-    0.09
+    0.08
     """
 
-    base: float
-    burst: float
+    recent: float
     weekly: FloatArray
     means: FloatArray = field(default_factory=lambda: np.zeros(0))
     kind: str = "jobs"
@@ -308,7 +300,7 @@ class NeedForecast:
         """Of a log without jobs."""
         no, never = np.zeros(0), np.zeros(0, dtype=np.int64)
         jobs = QueuedJobs(never, never, never, never, no)
-        return cls(0.0, 0.0, np.zeros(1), window=Window(jobs, np.zeros(0, dtype=bool)))
+        return cls(0.0, np.zeros(1), window=Window(jobs, np.zeros(0, dtype=bool)))
 
     @property
     def headroom(self) -> FloatArray:
@@ -316,36 +308,74 @@ class NeedForecast:
         known = (self.weekly > 0) & (self.means > 0) if self.means.size else np.zeros(len(self.weekly), dtype=bool)
         return np.log(self.weekly[known] / self.means[known]) if known.any() else np.zeros(1)
 
-    def own_ratios(self, days: float) -> FloatArray:
-        """Logarithms of past needs over those that were the present ones `days` and four weeks before, latest first."""
-        ahead = max(round((days + 28) / 7), 1)
-        now = self.weekly[ahead:]
-        before = np.maximum(now, np.append(now[4:], np.zeros(min(4, len(now)))))
-        ratios = self.weekly[: len(now)], before
-        known = (ratios[0] > 0) & (ratios[1] > 0)
-        return np.log(ratios[0][known] / ratios[1][known])
+    @cached_property
+    def usual(self) -> float:
+        """Geometric mean of past needs, of which the last eight weeks are half; windows without jobs tell nothing."""
+        weeks = np.flatnonzero(self.weekly > 0)
+        if not len(weeks):
+            return 0.0
+        return float(np.exp(np.average(np.log(self.weekly[weeks]), weights=0.5 ** (weeks / _HALF_LIFE))))
+
+    @cached_property
+    def rate(self) -> float:
+        """Growth of the need a week, in logarithms, as far as it is beyond what scatter could make of none.
+
+        The slope of a line through the windows of half a year, times 1 - 4 / t ** 2 or 0 where t, the slope over its
+        standard error, is below 2 (positive-part shrinkage, after James and Stein). The standard error is that of as
+        many windows as lie side by side.
+        """
+        weeks = np.flatnonzero(self.weekly[:_GROWTH_WEEKS] > 0)
+        if len(weeks) < _FEWEST_WEEKS:
+            return 0.0
+        slope, level = np.polyfit(-weeks, needs := np.log(self.weekly[weeks]), 1)
+        apart = _side_by_side(len(weeks))
+        scatter = float(((needs - level + slope * weeks) ** 2).mean()) * apart / (apart - 2)
+        error2 = scatter / (apart * weeks.var())
+        return float(slope * max(1 - _BELIEVED**2 * error2 / slope**2, 0.0)) if slope else 0.0
+
+    def weight(self, days: float) -> float:
+        """Weight of the recent need against the usual one, some days ahead."""
+        return min(2 * WINDOW_S / (days * _DAY_S + WINDOW_S), 1.0)
+
+    def level(self, days: float) -> float:
+        """Recent and usual need, weighted for a window that begins some days after the end of the log."""
+        weight = self.weight(days)
+        return float(self.recent**weight * self.usual ** (1 - weight))
+
+    @cached_property
+    def own(self) -> tuple[float, float]:
+        """Shift of the median of logarithms, and spread over that of other logs, as past windows of this log tell.
+
+        They tell it by what would have been said of them 28 days ahead, and count by how many lie side by side.
+        """
+        said = []
+        for weeks_ago in range(8, len(self.weekly)):
+            median, below, above = self._before(weeks_ago)._as_others(28)
+            if median > 0 and self.weekly[weeks_ago - 8] > 0:
+                said.append((np.log(self.weekly[weeks_ago - 8] / median), below, above))
+        if not said:
+            return 0.0, 1.0
+        errors, below, above = np.array(said).T
+        others, windows = _CREDIBILITY[self.kind], _side_by_side(len(errors))
+        shift = windows / (windows + others) * float(errors.mean())
+        left = errors - shift
+        squares = np.square(left / np.where(left < 0, below, above))
+        return shift, float(np.sqrt((others + windows * squares.mean()) / (others + windows)))
 
     def _moments(self, days: float) -> tuple[float, float, float]:
-        """Median of the logarithm of the margin, and its standard deviations below and above."""
-        low, middle, high = (margin(self.burst) for margin in _MARGINS[self.kind].values())
-        own, ratio = self.own_ratios(days), _CREDIBILITY[self.kind]
-        n, share = _side_by_side(own.size), self.own_weight(days)
-        variance = float(own.var()) * n / max(n - 1, 0.25) if own.size else 0.0  # around the mean of these
-        mean = float(own.mean()) if own.size else 0.0
-        # Spread of others is that within logs and that between their means, of which own ratios leave a part.
-        between = 1 + (1 - share) * _drift(days) / ratio
-        within = [(1 - share) * (each / _Z95) ** 2 * ratio / (1 + ratio) for each in (middle - low, high - middle)]
-        below, above = (float(np.sqrt((each + share * variance) * between)) for each in within)
-        return (1 - share) * middle + share * mean, below, above
+        """Median, and standard deviations of the logarithm below and above it."""
+        median, below, above = self._as_others(days)
+        shift, spread = self.own
+        return median * float(np.exp(shift)), spread * below, spread * above
 
-    def own_weight(self, days: float) -> float:
-        """Weight of the past windows of this log, some days apart, against those of others."""
-        return self._credibility(self.own_ratios(days).size, days)
-
-    def _credibility(self, n_ratios: int, days: float = 28) -> float:
-        """Weight of some weekly ratios of this log, some days apart, against those of others."""
-        n = _side_by_side(n_ratios)
-        return n / (n + _CREDIBILITY[self.kind] / _drift(days))
+    def _as_others(self, days: float) -> tuple[float, float, float]:
+        """The same as if nothing but other logs told how needs change."""
+        weight = self.weight(days)
+        low, middle, high = (
+            weight * margin.recent + (1 - weight) * margin.usual for margin in _MARGINS[self.kind].values()
+        )
+        median = self.level(days) * self.growth(days) * float(np.exp(middle))
+        return median, (middle - low) / _Z95, (high - middle) / _Z95
 
     def quantile(self, share: float, days: float) -> float:
         """GPUs that suffice with a probability for the four weeks that begin some days after the end of the log."""
@@ -353,9 +383,9 @@ class NeedForecast:
 
     def quantiles(self, shares: FloatArray, days: float) -> FloatArray:
         """GPUs that suffice with each of some probabilities."""
-        middle, below, above = self._moments(days)
+        median, below, above = self._moments(days)
         z = norm.ppf(shares)
-        return np.asarray(self.base * np.exp(middle + z * np.where(z < 0, below, above)))
+        return np.asarray(median * np.exp(z * np.where(z < 0, below, above)))
 
     @property
     def rule(self) -> float:
@@ -363,19 +393,19 @@ class NeedForecast:
         return float(np.ceil(_RULE * self.weekly[[0, 4] if len(self.weekly) > 4 else [0]].max()))
 
     def growth(self, days: float) -> float:
-        """Ratio of the median need some days later, at the rate at which past needs changed."""
-        known = np.flatnonzero(self.weekly > 0)
-        if len(known) < 2:
-            return 1.0
-        rate = np.polyfit(known, np.log(self.weekly[known]), 1)[0]
-        return float(np.exp(-self._credibility(len(known)) * rate * days / 7))
+        """Ratio of the need of the window that begins some days after the log to the present one.
+
+        Growth dies away exponentially (a damped trend, after Gardner and McKenzie): it adds up to that of half a year.
+        """
+        weeks = (days * _DAY_S + WINDOW_S) / _WEEK_S
+        return float(np.exp(self.rate * _GROWTH_WEEKS * -np.expm1(-weeks / _GROWTH_WEEKS)))
 
     def exceedance(self, gpus: float, days: float) -> float:
         """Probability that those weeks need more than a number of GPUs."""
-        if gpus <= 0 or self.base <= 0:
-            return float(gpus < self.base)
-        middle, below, above = self._moments(days)
-        distance = np.log(gpus / self.base) - middle
+        median, below, above = self._moments(days)
+        if gpus <= 0 or median <= 0:
+            return float(gpus < median)
+        distance = np.log(gpus / median)
         spread = below if distance < 0 else above
         return float(norm.sf(distance / spread)) if spread > 0 else float(distance < 0)
 
@@ -406,17 +436,14 @@ class NeedForecast:
         ahead, rows = max(round((days + 28) / 7), 1), []
         for weeks_ago in range(ahead, len(self.weekly)):
             needed, then = float(self.weekly[weeks_ago - ahead]), self._before(weeks_ago)
-            if then.base > 0 and needed > 0:
+            if then.recent > 0 and needed > 0:
                 rows.append((weeks_ago, float(np.ceil(then.quantile(share, days))), needed, then.rule))
         return pd.DataFrame(rows, columns=["weeks_ago", "plan", "need", "rule"])
 
     def _before(self, weeks_ago: int) -> NeedForecast:
         """The forecast from the windows that were over some weeks ago."""
-        weekly, means = self.weekly[weeks_ago:], self.means[weeks_ago:]
-        pair = [0, 4] if len(weekly) > 4 else [0]
-        base = float(weekly[pair].max())
-        burst = _burst(base, float(means[pair].max()), len(pair)) if means.size else self.burst
-        return replace(self, base=base, burst=burst, weekly=weekly, means=means)
+        weekly = self.weekly[weeks_ago:]
+        return replace(self, recent=float(weekly[:5].max()), weekly=weekly, means=self.means[weeks_ago:])
 
     def extra_gpus(self, work: pd.DataFrame, begin: pd.Timestamp, target: WaitTarget, policy: str = "easy") -> float:
         """GPUs that known work adds to the need of a window with the jobs of the last one, which begins at a time.
@@ -433,11 +460,6 @@ class NeedForecast:
 def _side_by_side(n_weekly: int) -> float:
     """Windows that do not overlap, of some that end a week apart: they tell as much."""
     return (n_weekly - 1) / 4 + 1 if n_weekly else 0.0
-
-
-def _drift(days: float) -> float:
-    """Variance between the means of logs some days ahead, relative to that at 28 days."""
-    return float(((days + 28) / 56) ** _DRIFT)
 
 
 def _joined(window: Window, work: pd.DataFrame, begin: pd.Timestamp) -> Window:
@@ -476,40 +498,30 @@ def forecast_need(jobs: pd.DataFrame, target: WaitTarget, until: pd.Timestamp, p
     per_window = max(len(log.gpus) * min(length_s / max(log.length_s, length_s), 1.0), 1.0)
     affordable = max(int(_MOST_SIMULATED / per_window), 4)
     last = need(0.0)
-    ends, weeks = _ends(log.length_s, length_s, affordable), _weeks(log.length_s, length_s)
-    pairs = [(end, end - WINDOW_S) if log.length_s + end - WINDOW_S >= length_s else (end,) for end in ends]
-    base = _mean_of_largest(need, pairs)
-    mean = _mean_of_largest(lambda end_s: log.mean_wanted(end_s, length_s), pairs)
+    weeks = _weeks(log.length_s, length_s)
     # Windows of one week after another share three of their four weeks: those between are interpolated.
     step = int(np.clip(np.ceil(weeks / affordable), 1, 4))
     simulated = np.union1d(np.arange(0, weeks, step), weeks - 1)
     weekly = np.interp(np.arange(weeks), simulated, [need(-_WEEK_S * week) for week in simulated])
     means = np.array([log.mean_wanted(-_WEEK_S * week, length_s) for week in range(weeks)])
-    burst, window = _burst(base, mean, len(pairs[0])), log.window(0.0, length_s)
-    return NeedForecast(base, burst, weekly, means, "jobs", last, window, log.stuck)
+    recent = max(gpus for end_s, gpus in known.items() if end_s >= -WINDOW_S)
+    for end_s in _ends(log.length_s, length_s, affordable):
+        window = log.window(end_s, length_s)
+        # One queue tells whether a window needs more than the largest so far; only then how much is searched.
+        if end_s not in known and target.share_in_time(window, window.waits_s(recent, policy)) < target.share:
+            recent = max(recent, need(end_s))
+    return NeedForecast(recent, weekly, means, "jobs", last, log.window(0.0, length_s), log.stuck)
 
 
-def _ends(length_s: float, window_s: float, affordable: int) -> FloatArray:
-    """Ends of the windows that the present need is averaged over, as far as the log and time allow."""
-    most = int(np.clip(affordable // 4, 1, _MOST_ENDS))
-    days = np.linspace(0, _MOST_ENDS - 1, most).round()
+def _ends(length_s: float, window_s: float, affordable: int = _MOST_ENDS) -> FloatArray:
+    """Ends, a day apart, of the windows that ended in the last four weeks, as far as the log and time allow."""
+    days = np.linspace(0, _MOST_ENDS - 1, min(affordable, _MOST_ENDS)).round()
     return -_DAY_S * days[_DAY_S * days <= max(length_s - window_s, 0.0)]
 
 
 def _weeks(length_s: float, window_s: float) -> int:
     """Past windows, a week apart, that the log holds."""
     return int(np.clip((length_s - window_s) // _WEEK_S + 1, 1, _MOST_WEEKS))
-
-
-def _mean_of_largest(measure: Callable[[float], float], pairs: Sequence[tuple[float, ...]]) -> float:
-    """Geometric mean over ends of the larger of a window and the one before it; ends without jobs tell nothing."""
-    largest = np.array([max(measure(end_s) for end_s in pair) for pair in pairs])
-    return float(np.exp(np.log(largest[largest > 0]).mean())) if (largest > 0).any() else 0.0
-
-
-def _burst(need: float, mean: float, n_windows: int) -> float:
-    burst = float(np.log(max(need / mean, 1.0))) if mean > 0 else 0.0
-    return burst if n_windows > 1 else min(burst, _USUAL_BURST)
 
 
 def forecast_peaks(peaks: FloatArray, means: FloatArray) -> NeedForecast:
@@ -521,13 +533,9 @@ def forecast_peaks(peaks: FloatArray, means: FloatArray) -> NeedForecast:
     most = pd.Series(peaks).rolling(days, min_periods=1).max().fillna(0.0).to_numpy()
     mean = pd.Series(means).rolling(days, min_periods=1).mean().fillna(0.0).to_numpy()
     length_s, window_s = len(peaks) * _DAY_S, days * _DAY_S
-    ends = _ends(length_s, window_s, 4 * _MOST_ENDS)
-    pairs = [(end, end - WINDOW_S) if length_s + end - WINDOW_S >= window_s else (end,) for end in ends]
-    base = _mean_of_largest(lambda end_s: float(most[_day(end_s)]), pairs)
-    level = _mean_of_largest(lambda end_s: float(mean[_day(end_s)]), pairs)
+    recent = max(float(most[_day(end_s)]) for end_s in _ends(length_s, window_s))
     weeks = [_day(-_WEEK_S * week) for week in range(_weeks(length_s, window_s))]
-    burst = _burst(base, level, len(pairs[0]))
-    return NeedForecast(base, burst, most[weeks], mean[weeks], "series", float(most[-1]))
+    return NeedForecast(recent, most[weeks], mean[weeks], "series", float(most[-1]))
 
 
 def _day(end_s: float) -> int:

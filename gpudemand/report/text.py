@@ -335,30 +335,33 @@ def basis(numbers: dict[str, Any]) -> str:
     how = " by a simulated queue of their jobs" if numbers["basis"] == "wait" else ""
     return (
         f"The requirement is what suffices with probability {level} for {binding_basis(numbers)}, in the four weeks "
-        f"from {format_date(numbers['order_arrives'])} on: what the last eight weeks needed{how}, and how such needs "
-        f"have changed within as long, in this log and in others. Needed then are between {low} and {high} (90%); a "
-        f"rule of one line, 1.15 times the need of the last eight weeks, says {format_count(numbers['rule'])}. "
+        f"from {format_date(numbers['order_arrives'])} on: what past weeks needed{how}, the last eight above all, and "
+        f"how needs have changed within as long, in this log and in others. Needed then are between {low} and "
+        f"{high} (90%); a rule of one line, 1.15 times the need of the last eight weeks, says "
+        f"{format_count(numbers['rule'])}. "
         f"GPUs installed: {_INSTALLED[numbers['installed_from']]}."
     )
 
 
-def how_required(numbers: dict[str, Any], own_windows: int, own_weight: float) -> str:
+def how_required(numbers: dict[str, Any], recent_weight: float, growth: float) -> str:
     """How the GPUs required follow from what the log needed.
 
-    `own_windows`, `own_weight`: see `gpudemand.study.waits.requirement_steps`.
+    `recent_weight`, `growth`: see `gpudemand.study.waits.requirement_steps`.
     """
     what = "the most GPUs that were held at once"
     if numbers["basis"] == "wait":
         what = f"the fewest GPUs with which, in a simulated queue of its jobs, {target(numbers)}"
     days = format_days(numbers["lead_time"])
-    known = "as needs changed within as long in public logs"
-    if own_windows:
-        known += (
-            f" and in {format_number_of('past window', own_windows)} of this one (weight {format_share(own_weight)})"
-        )
+    weights = f"weights {format_share(recent_weight)} and {format_share(1 - recent_weight)}"
+    between = f"between the recent and the usual one ({weights})" if recent_weight < 1 else "around the recent one"
+    grown = "Past needs show no growth beyond their scatter"
+    if growth != 1:
+        change = f"{'growth' if growth > 1 else 'decline'} of {format_share(abs(growth - 1))} until then"
+        grown = f"Past needs show a {change}, as far as it is beyond their scatter"
     return (
-        f"The need of four weeks is {what}. The need of the four weeks that begin {days} after the log is the present "
-        f"one, changed {known}; the last row is what is required."
+        f"The need of four weeks is {what}. That of the four weeks that begin {days} after the log is expected "
+        f"{between}. {grown}. How far needs were off in public logs, and in past windows of this one, gives the "
+        f"probabilities; the last row is what is required."
     )
 
 

@@ -152,7 +152,7 @@ def _plans(
         )
         need = needed_gpus(source, [each for each in own if each.gpu_type == name], of_one, by, name)
         if every is not None:
-            need = replace(need, shared=every, share=need.forecast.base / every.forecast.base)
+            need = replace(need, shared=every, share=need.forecast.recent / every.forecast.recent)
         both = pd.concat([mean, as_forecast(need, mean, settings.freq)])
         # A plan needs some GPUs to compare with; of a type that no job has held yet there are none.
         plans[name] = replace(plan_requirement(both, most or 1.0, of_one), installed=most)

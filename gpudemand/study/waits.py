@@ -181,7 +181,9 @@ class Need:
     def _lead(self, begin: pd.Timestamp) -> tuple[float, float]:
         """Lead in days whose spread the weeks from a time on have, and the growth of the median beyond it."""
         days, lead = (begin - self.log_end) / pd.Timedelta("1D"), self.lead_time / pd.Timedelta("1D")
-        return (lead, self.forecast.growth(days - lead)) if days > lead else (max(days, 0.0), 1.0)
+        if days <= lead:
+            return max(days, 0.0), 1.0
+        return lead, self.forecast.growth(days) / self.forecast.growth(lead)
 
     def _extra_values(self, begin: pd.Timestamp) -> tuple[FloatArray, FloatArray]:
         """GPUs that known work adds, and their probabilities: normal on either side of the median."""
@@ -379,21 +381,22 @@ def requirement_by_period(need: Need, installed: FloatArray, begins: pd.Series, 
 def requirement_steps(need: Need, service_level: float) -> pd.DataFrame:
     """From what the log needed to the GPUs required for the four weeks after the arrival of an order.
 
-    Returns ``step`` and ``gpus``; ``attrs``: ``own_windows``, past windows of the log that tell how needs change at
-    this lead, and ``own_weight``, theirs against that of other logs.
+    Returns ``step`` and ``gpus``; ``attrs``: ``recent_weight``, that of the recent need against the usual one, and
+    ``growth``, the ratio of the need at the arrival of the order to that of now, as far as past needs show growth.
     """
     log, begin, days = need.forecast, need.log_end + need.lead_time, need.lead_time / pd.Timedelta("1D")
     steps = {"needed in the last four weeks": log.weekly[0]}
-    if len(log.weekly) > 4:
-        steps["needed in the four weeks before"] = log.weekly[4]
-    steps["present need: the larger of both, averaged over ends a day apart"] = log.base
+    steps["recent: the largest need of four weeks that ended in the last four"] = log.recent
+    steps["usual: the mean of past needs, of which the last eight weeks are half"] = log.usual
+    steps["between both, the nearer to the usual the longer the lead"] = log.level(days)
+    if log.rate:
+        steps["with the growth of past needs until then"] = log.level(days) * log.growth(days)
     if need.programmes:
         steps["programmes add (median)"] = need._extra(begin)[1]
     for share in (0.05, 0.5, service_level):
         steps[f"suffice with probability {100 * share:.4g}%"] = need.at(begin, share)
-    own = log.own_ratios(days).size
     table = pd.DataFrame({"step": list(steps), "gpus": np.ceil(list(steps.values()))})
-    table.attrs = {"own_windows": own, "own_weight": log.own_weight(days)}
+    table.attrs = {"recent_weight": log.weight(days), "growth": log.growth(days)}
     return table.astype({"step": STRING})
 
 
@@ -422,17 +425,20 @@ def range_by_source(need: Need) -> pd.DataFrame:
     """How much of the range of the GPUs needed comes from costs, from demand and from bursts.
 
     Each source is switched off in turn. Costs: programmes take exactly what is predicted. Demand: what is left of the
-    variation of past needs where the mean demand of the same window is known (by regression of logarithms at the same
-    lead); bursts: only what mean demand explains of it. A share is what the variance of the need falls by, over the sum
-    of these falls.
+    variation of past needs where the mean demand of the same window is known (by regression of the changes of their
+    logarithms over the lead); bursts: only what mean demand explains of it. A share is what the variance of the need
+    falls by, over the sum of these falls.
 
     Returns ``known`` (``"nothing"``, then what is switched off), ``required_lo`` and ``required_hi`` (the 5 and 95 %
     quantiles), ``range_share``.
     """
-    begin, days = need.log_end + need.lead_time, need.lead_time / pd.Timedelta("1D")
-    needs = need.forecast.own_ratios(days)
-    means = replace(need.forecast, weekly=need.forecast.means).own_ratios(days)
-    if len(needs) < _FEWEST or len(means) != len(needs) or not (needs.std() > 0 and means.std() > 0):
+    begin, log = need.log_end + need.lead_time, need.forecast
+    ahead = max(round(need.lead_time / _WEEK) + 4, 1)
+    pairs = np.array([log.weekly, log.means]) if log.means.size else np.empty((2, 0))
+    after, before = pairs[:, :-ahead], pairs[:, ahead:]
+    known = (after > 0).all(axis=0) & (before > 0).all(axis=0)
+    needs, means = np.log(after[:, known] / before[:, known])
+    if len(needs) < _FEWEST or not (needs.std() > 0 and means.std() > 0):
         raise InputError("the log has too few weeks to tell bursts from demand.")
     explained = float(np.corrcoef(needs, means)[0, 1] ** 2)
     off = {"nothing": need, "costs": replace(need, costs_known=True)}
@@ -448,5 +454,5 @@ def range_by_source(need: Need) -> pd.DataFrame:
     return table
 
 
-#: Windows at the same lead that a regression needs.
+#: Changes that a regression needs.
 _FEWEST = 8

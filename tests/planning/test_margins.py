@@ -7,15 +7,7 @@ import pandas as pd
 import pytest
 
 from gpudemand.datasets import load_jobs_sample
-from gpudemand.planning.need import (
-    _CREDIBILITY,
-    _DRIFT,
-    _LARGEST_BURST,
-    _MARGINS,
-    _MOST_WEEKS,
-    _USUAL_BURST,
-    NeedForecast,
-)
+from gpudemand.planning.need import _MARGINS, _MOST_WEEKS
 from tests.tiers import slow_beside
 
 orders = pytest.importorskip("benchmarks.planning.orders", reason="runs from a checkout")
@@ -25,23 +17,25 @@ def test_they_are_fitted_to_the_bundled_windows():
     for kind in orders.FIT_LEADS:
         for share, margin in orders.margins(kind).items():
             assert tuple(_MARGINS[kind][share]) == pytest.approx(margin, abs=0.002), (kind, share)
-        assert _CREDIBILITY[kind] == pytest.approx(orders.credibility(kind), abs=0.1)
-    assert orders.bundled_windows()["day"].max() // 7 == _MOST_WEEKS
-    assert orders.bursts() == pytest.approx((_USUAL_BURST, _LARGEST_BURST), abs=0.01)
+    assert orders.bundled_windows()["day"].max() // 7 >= _MOST_WEEKS
 
 
 @pytest.mark.slow
+def test_constants_that_are_not_fitted_hardly_matter():
+    """Growth and a log's own scatter buy nothing on public logs, and cost little."""
+    others = {name: orders.OTHER_CONSTANTS_OF_PLANS[name][-1:] for name in ("_BELIEVED", "_CREDIBILITY")}
+    losses = orders.constants_of_plans(leads=(90,), others=others)[90]
+    assert (np.abs(losses / losses["as bundled"].iloc[0] - 1) < 0.05).all()
+
+
 @pytest.mark.slow
-def test_logs_drift_apart_as_serves_plans_far_ahead():
-    loss = orders.drift()
-    assert loss.idxmin() == _DRIFT
-    assert loss[0.0] > 1.02 * loss.min()
-
-
 def test_neither_choice_nor_blending_by_past_loss_beats_the_plan():
     """As docs/explanation/waits.md says."""
     losses = orders.by_past_loss()
-    assert (losses["plan"] <= losses.drop(columns="plan").min(axis=1)).all()
+    assert (losses["plan"] < 0.96 * losses[["chosen", "blended"]].min(axis=1)).all()
+    rule = losses.pop("last weeks x 1.15") / losses["plan"]
+    assert rule[28] > 0.98
+    assert rule[90] > 1.15
 
 
 @pytest.mark.slow
@@ -51,27 +45,23 @@ def test_what_should_not_matter_moves_the_order_of_the_sample_by_less_than_3_per
     assert (moved.abs() <= 0.03).all()
 
 
-def test_growth_beyond_the_lead_lowers_the_error():
+def test_growth_beyond_the_lead_costs_no_accuracy_on_logs_that_hardly_grow():
     errors = orders.continued_growth()
-    assert (errors["growth"] < errors["level"]).all()
-
-
-def test_the_spread_grows_with_time_less_where_own_windows_tell_of_it():
-    known, unknown = (NeedForecast(100.0, 0.2, np.full(weeks, 100.0)) for weeks in (52, 5))
-    growth = [np.ptp(need.quantiles(np.array([0.05, 0.95]), 90)) for need in (known, unknown)]
-    now = [np.ptp(need.quantiles(np.array([0.05, 0.95]), 28)) for need in (known, unknown)]
-    assert growth[0] / now[0] < 1.2 < growth[1] / now[1] < 1.5
+    assert (errors["growth"] < 1.02 * errors["level"]).all()
 
 
 @pytest.mark.slow
 def test_what_was_promised_came():
-    """On logs that the margins do not know: at most three points more of the windows, four weeks ahead."""
+    """On logs that the margins do not know: at most three points more of the windows, and of the time after them five.
+
+    That begins as late as four weeks after the window that is planned for.
+    """
     found = orders.promises()
+    jobs = found[(found["kind"] == "jobs") & (found["promised"] < 0.5)]
+    np.testing.assert_allclose(jobs["came"], jobs["promised"], atol=0.035)
     near = found[(found["lead"] == 28) & (found["promised"] < 0.5)]
     assert (near["came"] < near["promised"] + 0.03).all()
-    assert (near["time"] < near["promised"] + 0.03).all()
-    jobs = near[near["kind"] == "jobs"]
-    np.testing.assert_allclose(jobs["came"], jobs["promised"], atol=0.04)
+    assert (near["time"] < near["promised"] + np.where(near["promised"] > 0.05, 0.05, 0.035)).all()
 
 
 def test_a_forecast_from_bundled_windows_knows_nothing_of_later():
@@ -79,18 +69,19 @@ def test_a_forecast_from_bundled_windows_knows_nothing_of_later():
     rows = table[table["log"] == "kth"].reset_index(drop=True)
     need = orders.need_at(rows, 100)
     assert need.weekly[0] == rows["need"][100]
-    assert need.base == pytest.approx(rows["need"][66:101].max(), rel=0.1)
+    assert need.recent == rows["need"][72:101].max()
     changed = rows.assign(need=rows["need"].where(rows.index <= 100, 1e9))
     assert orders.need_at(changed, 100).quantile(0.95, 28) == need.quantile(0.95, 28)
 
 
-def test_a_ratio_compares_a_window_with_those_before_its_origin():
-    days = np.arange(28, 140)
-    table = pd.DataFrame({"log": "steady", "day": days, "need": 1.01**days, "mean": 1.01**days / 2})
-    later = orders.changes(table, (56,))
-    # The window ends 84 days after the origin; the present need is a mean over a week, and the larger of two windows.
-    np.testing.assert_allclose(later["ratio"].iloc[0], (84 + 3) * np.log(1.01), rtol=1e-6)
-    np.testing.assert_allclose(later["burst"], np.log(2))
+def test_a_ratio_compares_a_window_with_what_its_origin_says():
+    days = np.arange(28, 168)
+    table = pd.DataFrame({"log": "steady", "kind": "jobs", "day": days, "need": 1.01**days, "mean": 1.01**days / 2})
+    later = orders.changes(table, (28, 84))
+    assert later.groupby("lead")["recent"].unique().explode().tolist() == [1.0, 0.5]
+    short = later[later["lead"] == 28].iloc[-1]  # of the first origin, which knows one window, and so no growth
+    assert short["ratio"] == pytest.approx(56 * np.log(1.01))
+    np.testing.assert_allclose(later["ratio"].iloc[:4:2], 0, atol=1e-9)
 
 
 def test_a_short_plan_costs_nineteen_times_a_long_one():
@@ -109,4 +100,4 @@ def test_orders_on_a_log_that_grows_suffice():
     found = orders.dates(450, n_seeds=4)
     assert found["sufficient"] == 1
     assert found["median"] == pytest.approx(1, abs=0.08)
-    assert abs(found["days late"]) < 2 * found["noise"]
+    assert found["days late"] < found["noise"]  # earlier than the line says: a need of then is known no better

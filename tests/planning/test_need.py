@@ -240,17 +240,18 @@ def test_what_the_need_consists_of(stationary):
     for week in (3, 9):
         assert need.weekly[week] == pytest.approx(fewest_gpus(times.window(-7 * 86400.0 * week), TARGET), abs=1)
         assert need.means[week] == pytest.approx(times.mean_wanted(-7 * 86400.0 * week))
-    assert need.weekly[[0, 4]].min() <= need.base <= need.weekly.max() + 1
-    assert need.base == pytest.approx(need.weekly[[0, 4]].max(), abs=2)
+    ends = [fewest_gpus(times.window(-86400.0 * day), TARGET) for day in range(29)]
+    assert need.recent == pytest.approx(max(ends), abs=1)
+    weights = 0.5 ** (np.arange(11) / 8)
+    assert need.usual == pytest.approx(np.exp(np.average(np.log(need.weekly), weights=weights)))
     np.testing.assert_allclose(need.headroom, np.log(need.weekly / need.means))
-    assert 0 < need.burst < 1.5
 
 
 def test_seconds_names_and_zones_change_nothing(stationary):
     log, need = stationary
     later = log.assign(**{name: log[name] + pd.Timedelta("2s") for name in ("submit", "start", "end")})
     moved = forecast_need(later, TARGET, END + pd.Timedelta("2s"))
-    assert moved.base == need.base
+    assert moved.recent == need.recent
     np.testing.assert_array_equal(moved.weekly, need.weekly)
     early = log.assign(submit=log["submit"] - pd.Timedelta("2s"))
     others = [
@@ -262,7 +263,7 @@ def test_seconds_names_and_zones_change_nothing(stationary):
     ]
     for jobs in others:
         changed = forecast_need(jobs, TARGET, END)
-        assert changed.base == pytest.approx(need.base, abs=1)
+        assert changed.recent == pytest.approx(need.recent, abs=1)
         np.testing.assert_allclose(changed.weekly, need.weekly, atol=1)
 
 
@@ -285,15 +286,15 @@ def test_jobs_of_twice_the_gpus_need_twice_as_many(stationary):
     log, need = stationary
     double = forecast_need(log.assign(gpus=2 * log["gpus"]), TARGET, END)
     np.testing.assert_allclose(double.weekly, 2 * need.weekly, atol=1)
-    assert double.base == pytest.approx(2 * need.base, rel=0.01)
-    assert double.burst == pytest.approx(need.burst, abs=0.02)
+    assert double.recent == pytest.approx(2 * need.recent, rel=0.01)
+    assert double.rate == pytest.approx(need.rate, abs=0.003)
 
 
 def test_a_stricter_target_needs_more(stationary):
     log, need = stationary
-    base = [forecast_need(log, wait_target("1h", share), END).base for share in (0.7, 0.9, 0.99)]
-    assert base[0] < base[1] == need.base < base[2]
-    assert forecast_need(log, wait_target("8h", 0.9), END).base < need.base
+    recent = [forecast_need(log, wait_target("1h", share), END).recent for share in (0.7, 0.9, 0.99)]
+    assert recent[0] < recent[1] == need.recent < recent[2]
+    assert forecast_need(log, wait_target("8h", 0.9), END).recent < need.recent
     with pytest.raises(InputError, match=r"no job of the log has at most 0\.5 GPUs"):
         forecast_need(log, wait_target("1h", 0.9, largest=0.5), END)
 
@@ -301,8 +302,8 @@ def test_a_stricter_target_needs_more(stationary):
 def test_a_log_of_two_days_needs_what_it_shows():
     need = forecast_need(random_log(200, 2, seed=7), TARGET, END)
     assert len(need.weekly) == 1
-    assert need.base > 10
-    assert need.quantile(0.05, 28) < need.quantile(0.95, 28) < 10 * need.base
+    assert need.recent > 10
+    assert need.quantile(0.05, 28) < need.quantile(0.95, 28) < 10 * need.recent
     assert need.backtest(0.95, 28).empty
 
 
@@ -310,7 +311,7 @@ def test_a_log_that_was_idle_for_eight_weeks_needs_nothing():
     log = random_log(300, 30, seed=8)
     moved = log.assign(**{name: log[name] - 90 * DAY for name in ("submit", "start", "end")})
     need = forecast_need(moved, TARGET, END)
-    assert need.base == need.last == need.quantile(0.95, 28) == need.exceedance(1.0, 28) == 0
+    assert need.recent == need.last == need.quantile(0.95, 28) == need.exceedance(1.0, 28) == 0
     assert need.weekly.any()
     assert need.outcomes(TARGET)["share_in_time"].eq(1).all()
 
@@ -319,16 +320,17 @@ def test_days_before_a_cluster_came_back_do_not_lower_its_need():
     """All but one job of a year are of the last three days: of ends a week apart, some know of no job."""
     busy = random_log(200, 3, seed=9)
     need = forecast_need(pd.concat([table([300.0], 1.0, 1.0), busy], ignore_index=True), TARGET, END)
-    assert need.base > 0.2 * need.last
-    assert forecast_need(busy, TARGET, END).base > 0.5 * need.last
+    assert need.recent >= need.last
+    assert need.quantile(0.5, 90) > 0.5 * need.last
+    assert forecast_need(busy, TARGET, END).recent > 0.5 * need.last
 
 
 # Its distribution to come.
 
 
-def forecast(weekly, kind="jobs", burst=0.3, **options):
+def forecast(weekly, kind="jobs", **options):
     weekly = np.asarray(weekly, dtype=float)
-    return NeedForecast(float(weekly[0]), burst, weekly, kind=kind, **options)
+    return NeedForecast(float(weekly[:5].max()), weekly, kind=kind, **options)
 
 
 SHARES = (0.05, 0.1, 0.25, 0.45, 0.5, 0.55, 0.75, 0.9, 0.95, 0.99)
@@ -336,28 +338,48 @@ SHARES = (0.05, 0.1, 0.25, 0.45, 0.5, 0.55, 0.75, 0.9, 0.95, 0.99)
 
 @pytest.mark.parametrize("kind", ["jobs", "series"])
 @pytest.mark.parametrize("days", [0, 28, 90, 400])
-@pytest.mark.parametrize("burst", [0.0, 0.4, 1.5, 3.0])
 @pytest.mark.parametrize("weeks", [1, 14, 52])
-def test_quantiles_ascend_and_invert_the_risk(kind, days, burst, weeks):
+def test_quantiles_ascend_and_invert_the_risk(kind, days, weeks):
     weekly = 200 + 40 * np.random.default_rng(0).standard_normal(weeks)
-    need = forecast(weekly, kind, burst)
+    need = forecast(weekly, kind)
     quantiles = [need.quantile(share, days) for share in SHARES]
     assert (np.diff(quantiles) > 0).all()
     assert [need.exceedance(gpus, days) for gpus in quantiles] == pytest.approx([1 - share for share in SHARES])
     assert need.exceedance(0.0, days) == 1
-    ten = replace(need, base=10 * need.base, weekly=10 * need.weekly)
+    ten = replace(need, recent=10 * need.recent, weekly=10 * need.weekly)
     assert ten.quantile(0.9, days) == pytest.approx(10 * need.quantile(0.9, days))
 
 
 @pytest.mark.parametrize("days", [28, 90])
-def test_a_need_that_grew_is_expected_to_grow(days):
-    flat, grown = forecast(np.full(40, 100.0)), forecast(100 * 0.98 ** np.arange(40))
-    assert grown.base == flat.base
-    assert grown.quantile(0.5, days) > flat.quantile(0.5, days) * 1.02
-    ahead = round((days + 28) / 7)
-    assert grown.own_ratios(days) == pytest.approx(np.full(40 - ahead, -np.log(0.98) * ahead))
-    fallen = forecast(100 * 1.02 ** np.arange(40))
-    assert fallen.quantile(0.5, days) < flat.quantile(0.5, days)
+@pytest.mark.parametrize("rate", [0.02, -0.02])
+def test_a_need_that_grew_or_fell_is_expected_to_go_on(days, rate):
+    """A line in logarithms has no scatter, so all of its slope is believed."""
+    flat, changed = forecast(np.full(40, 100.0)), forecast(100 * np.exp(-rate * np.arange(40)))
+    assert changed.rate == pytest.approx(rate)
+    ratio = changed.quantile(0.5, days) / flat.quantile(0.5, days)
+    assert ratio == pytest.approx(changed.level(days) / flat.level(days) * changed.growth(days), rel=0.1)
+    assert changed.growth(0) == pytest.approx(np.exp(4 * rate), abs=0.01)  # a window lies four weeks after the last
+    assert changed.growth(10_000) == pytest.approx(np.exp(26 * rate))
+
+
+def test_growth_is_not_believed_within_its_scatter_or_of_two_windows():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        noise = np.repeat(0.2 * rng.standard_normal(11), 4)[:40]  # windows that overlap are alike
+        assert abs(forecast(100 * np.exp(noise)).rate) < 0.02
+    short = 100 * np.exp(-0.02 * np.arange(9))
+    assert forecast(short).rate == pytest.approx(0.02)
+    assert forecast(short[:8]).rate == 0
+    noisy = 100 * np.exp(-0.02 * np.arange(26) + 0.1 * rng.standard_normal(26))
+    assert 0 <= forecast(noisy).rate < 0.03
+
+
+def test_the_longer_the_lead_the_less_the_recent_need_counts():
+    burst = forecast(np.r_[200.0, np.full(51, 100.0)])
+    levels = [burst.level(days) for days in (0, 28, 90, 365)]
+    assert levels[0] == levels[1] == burst.recent == 200
+    assert levels[1] > levels[2] > levels[3] > burst.usual > 100
+    assert [burst.weight(days) for days in (28, 84, 196)] == [1, 0.5, 0.25]
 
 
 @pytest.mark.parametrize("kind", ["jobs", "series"])
@@ -369,9 +391,10 @@ def test_a_need_that_stayed_the_same_is_known_better(kind):
     assert forecast(restless, kind).quantile(0.95, 28) > forecast(weekly[2], kind).quantile(0.95, 28)
 
 
-def test_windows_without_jobs_tell_no_ratio():
+def test_windows_without_jobs_tell_nothing():
     gaps = np.where(np.arange(30) % 3 == 1, 0.0, 100.0)
-    assert np.isfinite(forecast(gaps).own_ratios(28)).all()
+    assert forecast(gaps).usual == pytest.approx(100)
+    assert forecast(gaps).rate == 0
     assert forecast(gaps).quantile(0.5, 28) > 0
 
 
@@ -391,10 +414,10 @@ def test_a_backtest_compares_a_plan_with_the_window_after_its_lead():
 def test_a_backtest_knows_nothing_of_later():
     rng = np.random.default_rng(0)
     weekly, means = 100 * np.exp(0.2 * rng.standard_normal(40)), 50 * np.exp(0.2 * rng.standard_normal(40))
-    before = forecast(weekly, means=means, burst=0.9).backtest(0.95, 28).set_index("weeks_ago")
+    before = forecast(weekly, means=means).backtest(0.95, 28).set_index("weeks_ago")
     for origin in (10, 20, 30):
         later = np.arange(40) < origin
-        changed = forecast(np.where(later, 3 * weekly, weekly), means=np.where(later, means / 2, means), burst=2.0)
+        changed = forecast(np.where(later, 3 * weekly, weekly), means=np.where(later, means / 2, means))
         after = changed.backtest(0.95, 28).set_index("weeks_ago")
         pd.testing.assert_frame_equal(after.loc[origin:, ["plan", "rule"]], before.loc[origin:, ["plan", "rule"]])
         assert not np.allclose(after.loc[: origin + 7, "need"], before.loc[: origin + 7, "need"])
@@ -415,10 +438,9 @@ def test_a_backtest_says_what_a_log_of_that_day_says(stationary):
 @pytest.mark.parametrize("days", [1, 20, 40, 200])
 def test_the_peak_of_a_flat_series_is_its_need(days):
     need = forecast_peaks(np.full(days, 64.0), np.full(days, 32.0))
-    assert need.base == pytest.approx(64)
-    assert need.last == 64
+    assert need.recent == need.last == 64
+    assert need.usual == pytest.approx(64)
     assert set(need.weekly) == {64.0}
-    assert need.burst == pytest.approx(np.log(2) if days >= 56 else min(np.log(2), 0.42))
     assert need.kind == "series"
 
 
@@ -428,8 +450,7 @@ def test_peaks_are_those_of_windows():
     expected = [peaks[150 - 7 * week - 28 : 150 - 7 * week].max() for week in range(len(need.weekly))]
     assert need.weekly.tolist() == expected
     assert len(need.weekly) == (150 - 28) // 7 + 1
-    pairs = [peaks[150 - end - 56 : 150 - end].max() for end in range(7)]
-    assert need.base == pytest.approx(np.exp(np.log(pairs).mean()))
+    assert need.recent == peaks[150 - 56 :].max()
 
 
 def test_days_that_are_not_known_tell_nothing():
@@ -437,7 +458,7 @@ def test_days_that_are_not_known_tell_nothing():
     unknown = np.arange(120) % 5 == 4
     need = forecast_peaks(np.where(unknown, np.nan, peaks), np.where(unknown, np.nan, 20.0))
     zero = forecast_peaks(np.where(unknown, 0.0, peaks), np.where(unknown, np.nan, 20.0))
-    assert need.base == zero.base
+    assert need.recent == zero.recent
     np.testing.assert_array_equal(need.weekly, zero.weekly)
     np.testing.assert_allclose(need.means, 20)
 
@@ -445,7 +466,7 @@ def test_days_that_are_not_known_tell_nothing():
 @pytest.mark.parametrize("value", [0.0, np.nan])
 def test_usage_of_nothing_needs_nothing(value):
     need = forecast_peaks(np.full(90, value), np.full(90, value))
-    assert need.base == need.quantile(0.95, 28) == need.exceedance(1.0, 28) == 0
+    assert need.recent == need.quantile(0.95, 28) == need.exceedance(1.0, 28) == 0
 
 
 # Work that is known.

@@ -132,7 +132,7 @@ def test_combination_needs_history_and_has_a_size_limit(usage):
 
 def test_requirement_counts_as_an_order_arrives(selected):
     mean = selected.forecast[selected.forecast["unique_id"] == "mean"]
-    need = NeedForecast(40.0, 0.2, np.full(30, 40.0))
+    need = NeedForecast(40.0, np.full(30, 40.0))
     settings = Settings(horizon=14, installed=43, lead_time="10D", until=mean["ds"].min())
     needed = Need(need, None, (), mean["ds"].min(), pd.Timedelta("10D"))
     requirement = plan_requirement(pd.concat([mean, as_forecast(needed, mean, "D")]), 51.0, settings)

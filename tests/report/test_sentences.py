@@ -195,11 +195,14 @@ def test_earlier_plans_say_by_how_much_they_were_too_small_and_that_none_could_b
     assert "too short to test" in sentences.earlier_plans(PLANS.iloc[:0], 0.95)
 
 
-def test_the_reason_of_the_number_names_its_windows_and_their_weight():
-    said = sentences.how_required(NUMBERS, 12, 0.64)
-    assert "12 past windows of this one (weight 64%)" in said
+def test_the_reason_of_the_number_names_its_parts_and_their_weights():
+    said = sentences.how_required(NUMBERS, 0.47, 1.21)
+    assert "between the recent and the usual one (weights 47% and 53%)" in said
+    assert "a growth of 21% until then" in said
     assert "in a simulated queue of its jobs, 90% of the jobs start within 1 h" in said
-    assert "past windows" not in sentences.how_required(changed(basis="peak"), 0, 0.0)
+    at_once = sentences.how_required(changed(basis="peak"), 1.0, 0.9)
+    assert "expected around the recent one. Past needs show a decline of 10%" in at_once
+    assert "no growth beyond their scatter" in sentences.how_required(NUMBERS, 1.0, 1.0)
 
 
 def test_waits_that_no_gpu_shortens_are_told_apart():
