@@ -366,7 +366,7 @@ def how_required(numbers: dict[str, Any], recent_weight: float, growth: float) -
 
 
 def earlier_plans(table: pd.DataFrame | None, service_level: float) -> str:
-    """How plans at earlier times would have done, beside the rule of one line.
+    """How plans at earlier times, the latest first, would have done, beside the rule of one line.
 
     >>> table = pd.DataFrame({"plan": [120.0, 110.0], "need": [100.0, 115.0], "rule": [115.0, 115.0]})
     >>> earlier_plans(table, 0.95).split(";")[0]
@@ -387,8 +387,12 @@ def earlier_plans(table: pd.DataFrame | None, service_level: float) -> str:
     )
     short = table[table["plan"] < table["need"]]
     if parts[0][0] >= len(table) / 2:
-        least = format_share((1 - short["plan"] / short["need"]).max()) if len(short) else ""
-        return f"{said} Those that were too small were so by at most {least}." if least else said
+        if short.empty:
+            return said
+        least = format_share((1 - short["plan"] / short["need"]).max())
+        latest = int((table["plan"] < table["need"]).to_numpy().argmax())  # the rows begin with the latest
+        all_since = f", and the latest {latest} sufficed" if latest >= len(table) / 2 else ""
+        return f"{said} Those that were too small were so by at most {least}{all_since}."
     growth = (1.15 * table["need"] / table["rule"]).median() - 1
     return (
         f"{said} They fell short as the need grew by {format_share(growth)} within that time, which they knew less of "

@@ -192,6 +192,8 @@ def test_earlier_plans_say_by_how_much_they_were_too_small_and_that_none_could_b
         pd.DataFrame({"plan": [900.0, 1000.0], "need": [1000.0, 900.0], "rule": 920.0}), 0.95
     )
     assert said.endswith("Those that were too small were so by at most 10%.")
+    early = pd.DataFrame({"plan": [1000.0, 950.0, 900.0], "need": [900.0, 900.0, 1000.0], "rule": 920.0})
+    assert sentences.earlier_plans(early, 0.95).endswith("by at most 10%, and the latest 2 sufficed.")
     assert "too short to test" in sentences.earlier_plans(PLANS.iloc[:0], 0.95)
 
 
