@@ -100,5 +100,5 @@ def test_nothing_is_ordered_where_nobody_waits(n_seeds):
 def test_orders_on_a_log_that_grows_suffice():
     found = orders.dates(450, n_seeds=4)
     assert found["sufficient"] == 1
-    assert found["median"] == pytest.approx(1, abs=0.08)
+    assert found["median"] == pytest.approx(0.92, abs=0.05)  # of growth that does not die away, as it does here
     assert found["days late"] < found["noise"]  # earlier than the line says: a need of then is known no better
