@@ -243,6 +243,8 @@ OTHER_CONSTANTS_OF_PLANS: dict[str, tuple[object, ...]] = {
     "_GROWTH_WEEKS": (18, 52),
     "_FEWEST_WEEKS": (6, 13),
     "_BELIEVED": (1.5, 3.0, np.inf),
+    "_LEAST": (0.0, 0.7),
+    "_FURTHEST": (1.5, np.inf),
     "_CREDIBILITY": ({"jobs": 4.0, "series": 2.0}, {"jobs": 16.0, "series": 8.0}, {"jobs": 1e9, "series": 1e9}),
 }
 

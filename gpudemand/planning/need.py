@@ -235,18 +235,21 @@ class _Margin(NamedTuple):
 #: Probability -> margin, by quantile regression over public logs and series, each of which counts by the square root of
 #: its windows: made by ``python -m benchmarks.planning.orders --margins``.
 _MARGINS = {
-    "jobs": {0.05: _Margin(-0.288, -0.306), 0.5: _Margin(-0.074, -0.004), 0.95: _Margin(0.126, 0.309)},
+    "jobs": {0.05: _Margin(-0.288, -0.306), 0.5: _Margin(-0.074, -0.001), 0.95: _Margin(0.126, 0.309)},
     "series": {0.05: _Margin(-0.248, -0.248), 0.5: _Margin(0.026, 0.026), 0.95: _Margin(0.480, 0.480)},
 }
 _Z95 = float(norm.ppf(0.95))
 #: Weeks in which what a window says of the usual need halves. Half and twice as many move the pinball loss of plans 90
 #: days ahead by 3 % and less (`constants_of_plans` in ``benchmarks/planning/orders.py``, as of the next two).
 _HALF_LIFE = 8.0
-#: Weeks whose windows tell the growth, which dies away as fast, and how many these are at least: three windows that lie
-#: side by side, as two say nothing of their scatter.
+#: Weeks whose windows tell the growth, and how many these are at least: three windows that lie side by side, as two say
+#: nothing of their scatter.
 _GROWTH_WEEKS, _FEWEST_WEEKS = 26, 9
-#: Standard errors that growth must exceed to be believed at all.
-_BELIEVED = 2.0
+#: Standard errors that growth must exceed to be believed at all, and the fastest that is carried on: fourfold a year.
+_BELIEVED, _FASTEST = 2.0, float(np.log(4) / 52)
+#: A cluster that begins, moves or stands still is no scatter: a past need counts as half of the recent one at least,
+#: and what would have been said of one as two of its standard deviations off at most.
+_LEAST, _FURTHEST = 0.5, 2.0
 #: Past windows side by side of its own with which a log counts as much as others. They say little on public logs, where
 #: half and twice as many move the loss by 4 % and less, but what has been flat for a year is known better.
 _CREDIBILITY = {"jobs": 8.0, "series": 4.0}
@@ -261,7 +264,7 @@ class NeedForecast:
     A month ahead, it follows the recent need: the largest of the windows that ended in the last four weeks. The longer
     the lead, the more it follows the usual one, a mean of past windows in logarithms; the recent need weighs 56 days
     over those from the middle of the last window to that of the window to come. Growth is added as far as it is beyond
-    what the scatter of windows could make, and dies away. Around that, needs are lognormal on either side of their
+    what the scatter of windows could make, and lasted. Around that, needs are lognormal on either side of their
     median, as among public logs (`_MARGINS`), and as among what this forecast would have said of past windows.
 
     Attributes
@@ -314,24 +317,26 @@ class NeedForecast:
         weeks = np.flatnonzero(self.weekly > 0)
         if not len(weeks):
             return 0.0
-        return float(np.exp(np.average(np.log(self.weekly[weeks]), weights=0.5 ** (weeks / _HALF_LIFE))))
+        needs = np.maximum(self.weekly[weeks], _LEAST * self.recent)
+        return float(np.exp(np.average(np.log(needs), weights=0.5 ** (weeks / _HALF_LIFE))))
 
     @cached_property
     def rate(self) -> float:
-        """Growth of the need a week, in logarithms, as far as it is beyond what scatter could make of none.
+        """Growth of the need a week, in logarithms, as far as past windows show that it lasts.
 
         The slope of a line through the windows of half a year, times 1 - 4 / t ** 2 or 0 where t, the slope over its
-        standard error, is below 2 (positive-part shrinkage, after James and Stein). The standard error is that of as
-        many windows as lie side by side.
+        standard error, is below 2 (positive-part shrinkage, after James and Stein). It is no larger than that of either
+        half of these windows, as a step is no growth, and than `_FASTEST`.
         """
-        weeks = np.flatnonzero(self.weekly[:_GROWTH_WEEKS] > 0)
-        if len(weeks) < _FEWEST_WEEKS:
+        needs = self.weekly[:_GROWTH_WEEKS]
+        if np.count_nonzero(needs) < _FEWEST_WEEKS:
             return 0.0
-        slope, level = np.polyfit(-weeks, needs := np.log(self.weekly[weeks]), 1)
-        apart = _side_by_side(len(weeks))
-        scatter = float(((needs - level + slope * weeks) ** 2).mean()) * apart / (apart - 2)
-        error2 = scatter / (apart * weeks.var())
-        return float(slope * max(1 - _BELIEVED**2 * error2 / slope**2, 0.0)) if slope else 0.0
+        (slope, error), half = _slope(needs), (len(needs) + 1) // 2
+        believed = slope * max(1 - (_BELIEVED * error / slope) ** 2, 0.0) if slope else 0.0
+        slopes = np.array([believed, _slope(needs[:half])[0], _slope(needs[half - 1 :])[0]])
+        if not (slopes > 0).all() and not (slopes < 0).all():
+            return 0.0
+        return float(np.sign(believed) * min(np.abs(slopes).min(), _FASTEST))
 
     def weight(self, days: float) -> float:
         """Weight of the recent need against the usual one, some days ahead."""
@@ -352,7 +357,8 @@ class NeedForecast:
         for weeks_ago in range(8, len(self.weekly)):
             median, below, above = self._before(weeks_ago)._as_others(28)
             if median > 0 and self.weekly[weeks_ago - 8] > 0:
-                said.append((np.log(self.weekly[weeks_ago - 8] / median), below, above))
+                error = np.log(self.weekly[weeks_ago - 8] / median)
+                said.append((np.clip(error, -_FURTHEST * below, _FURTHEST * above), below, above))
         if not said:
             return 0.0, 1.0
         errors, below, above = np.array(said).T
@@ -393,12 +399,8 @@ class NeedForecast:
         return float(np.ceil(_RULE * self.weekly[[0, 4] if len(self.weekly) > 4 else [0]].max()))
 
     def growth(self, days: float) -> float:
-        """Ratio of the need of the window that begins some days after the log to the present one.
-
-        Growth dies away exponentially (a damped trend, after Gardner and McKenzie): it adds up to that of half a year.
-        """
-        weeks = (days * _DAY_S + WINDOW_S) / _WEEK_S
-        return float(np.exp(self.rate * _GROWTH_WEEKS * -np.expm1(-weeks / _GROWTH_WEEKS)))
+        """Ratio of the need of the window that begins some days after the log to the present one."""
+        return float(np.exp(self.rate * (days * _DAY_S + WINDOW_S) / _WEEK_S))
 
     def exceedance(self, gpus: float, days: float) -> float:
         """Probability that those weeks need more than a number of GPUs."""
@@ -455,6 +457,22 @@ class NeedForecast:
         if added is self.window:
             return 0.0
         return max(fewest_gpus(added, target, policy, self.last) - self.last, 0.0)
+
+
+def _slope(needs: FloatArray) -> tuple[float, float]:
+    """Slope of the logarithm of weekly needs, the latest first, and its standard error.
+
+    The error is that of as many windows as lie side by side, infinite for two and fewer.
+    """
+    weeks = np.flatnonzero(needs > 0)
+    if len(weeks) < 2:
+        return 0.0, np.inf
+    slope, level = np.polyfit(-weeks, logs := np.log(needs[weeks]), 1)
+    apart = _side_by_side(len(weeks))
+    if apart <= 2:
+        return float(slope), np.inf
+    scatter = float(((logs - level + slope * weeks) ** 2).mean()) * apart / (apart - 2)
+    return float(slope), float(np.sqrt(scatter / apart) / weeks.std())
 
 
 def _side_by_side(n_weekly: int) -> float:

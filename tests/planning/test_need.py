@@ -358,8 +358,21 @@ def test_a_need_that_grew_or_fell_is_expected_to_go_on(days, rate):
     assert changed.rate == pytest.approx(rate)
     ratio = changed.quantile(0.5, days) / flat.quantile(0.5, days)
     assert ratio == pytest.approx(changed.level(days) / flat.level(days) * changed.growth(days), rel=0.1)
-    assert changed.growth(0) == pytest.approx(np.exp(4 * rate), abs=0.01)  # a window lies four weeks after the last
-    assert changed.growth(10_000) == pytest.approx(np.exp(26 * rate))
+    assert changed.growth(days) == pytest.approx(np.exp(rate * (days + 28) / 7))
+
+
+@pytest.mark.parametrize("weeks", [9, 13, 20, 40])
+@pytest.mark.parametrize("small", [4, 8])
+def test_a_cluster_that_began_is_neither_growth_nor_scatter(weeks, small):
+    """Some weeks of a pilot, a month in which it fills, and then always the same."""
+    weekly = np.r_[np.full(weeks, 100.0), 76.0, 52.0, 28.0, np.full(small, 5.0)]
+    need = forecast(weekly)
+    assert need.rate == pytest.approx(0, abs=0.02 if weeks == 9 else 1e-9)
+    for days in (28, 90):
+        assert 100 < need.quantile(0.95, days) < (160 if weeks == 9 else 150)
+    soon = forecast(weekly[weeks:])  # while it fills, growth goes on, but no faster than a cluster grows
+    assert soon.quantile(0.95, 90) < 2.5 * soon.recent
+    assert forecast(100 * 0.5 ** np.arange(30)).rate == pytest.approx(np.log(4) / 52)
 
 
 def test_growth_is_not_believed_within_its_scatter_or_of_two_windows():
