@@ -138,8 +138,6 @@ FURTHER: dict[str, Callable[[Path], pd.DataFrame]] = {
     "sdsc-blue": _replayed("SDSC-BLUE"),
     "curie": _replayed("CEA-curie"),
 }
-#: Those of them that the plan of before, whose form was chosen on the others, had not seen: 30 months and less.
-LATER = ("ctc", "sdsc-sp2", "sdsc-blue", "curie")
 #: Of these, what was held by the hour is a series of GPUs, too.
 HELD = ("venus", "philly", "pai")
 

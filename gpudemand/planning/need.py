@@ -326,14 +326,16 @@ class NeedForecast:
 
         The slope of a line through the windows of half a year, times 1 - 4 / t ** 2 or 0 where t, the slope over its
         standard error, is below 2 (positive-part shrinkage, after James and Stein). It is no larger than that of either
-        half of these windows, as a step is no growth, and than `_FASTEST`.
+        half of these windows, as a step is no growth, and than `_FASTEST`; a fall must go on in the last month, too, as
+        who plans for one that has ended is short.
         """
         needs = self.weekly[:_GROWTH_WEEKS]
         if np.count_nonzero(needs) < _FEWEST_WEEKS:
             return 0.0
         (slope, error), half = _slope(needs), (len(needs) + 1) // 2
         believed = slope * max(1 - (_BELIEVED * error / slope) ** 2, 0.0) if slope else 0.0
-        slopes = np.array([believed, _slope(needs[:half])[0], _slope(needs[half - 1 :])[0]])
+        parts = [needs[:half], needs[half - 1 :], *([needs[:5]] if believed < 0 else [])]
+        slopes = np.array([believed, *(_slope(part)[0] for part in parts)])
         if not (slopes > 0).all() and not (slopes < 0).all():
             return 0.0
         return float(np.sign(believed) * min(np.abs(slopes).min(), _FASTEST))
@@ -399,8 +401,11 @@ class NeedForecast:
         return float(np.ceil(_RULE * self.weekly[[0, 4] if len(self.weekly) > 4 else [0]].max()))
 
     def growth(self, days: float) -> float:
-        """Ratio of the need of the window that begins some days after the log to the present one."""
-        return float(np.exp(self.rate * (days * _DAY_S + WINDOW_S) / _WEEK_S))
+        """Ratio of the need of the window that begins some days after the log to the present one.
+
+        Growth is carried on for as long as it was looked for, half a year, and no further.
+        """
+        return float(np.exp(self.rate * min((days * _DAY_S + WINDOW_S) / _WEEK_S, _GROWTH_WEEKS)))
 
     def exceedance(self, gpus: float, days: float) -> float:
         """Probability that those weeks need more than a number of GPUs."""
