@@ -31,7 +31,7 @@ _AFTER, _WEEK = pd.Timedelta("84D"), pd.Timedelta("7D")
 #: Equally likely windows that stand for their distribution.
 _SHARES = (np.arange(100) + 0.5) / 100
 #: Those between which the work is interpolated.
-_WORK_QUANTILES = np.array([0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0])
+_WORK_QUANTILES = np.array([0.0, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0])
 #: Standard normal deviates that a distribution is summed over.
 _Z, _Z95 = np.linspace(-4.0, 4.0, 321), float(norm.ppf(0.95))
 _SECONDS = ("median_wait_s", "mean_wait_s", "p95_wait_s")

@@ -130,7 +130,11 @@ def answer(page, panel, *clicks, part=".said"):
     """Text of a panel after at most three clicks on what can be seen."""
     assert len(clicks) <= 3
     for click in clicks:
-        page.get_by_text(click, exact=True).locator("visible=true").first.click()
+        inside, anywhere = (
+            place.get_by_text(click, exact=True).locator("visible=true")
+            for place in (page.locator(f"#explore-{panel}"), page)
+        )
+        (inside if inside.count() else anywhere).first.click()
     return page.locator(f"#explore-{panel} {part}").inner_text()
 
 
