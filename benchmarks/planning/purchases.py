@@ -50,7 +50,7 @@ def _origins(jobs: pd.DataFrame, end: pd.Timestamp) -> Iterator[pd.Timestamp]:
 
 def _row(jobs: pd.DataFrame, origin: pd.Timestamp) -> dict[str, object]:
     held = Study(jobs, until=origin, lead_time=f"{LEAD}D", horizon=28)
-    installed = round(0.5 * held.need.forecast.base)
+    installed = round(0.5 * held.need.forecast.recent)
     study = Study(jobs, until=origin, lead_time=f"{LEAD}D", horizon=28, installed={"A100": installed})
     comparison = PurchaseComparison(study, OPTIONS)
     arrival = origin + pd.Timedelta(days=LEAD)

@@ -27,10 +27,9 @@ WINDOW_S = 28 * _DAY_S
 #: Precision of the fewest GPUs: this share of them, or one. A quarter of it moves requirements by at most .1 %, and 2.5
 #: times it by .5 % (`constants` in ``benchmarks/planning/orders.py``).
 RESOLUTION = 0.002
-#: Windows, one ending each day of the last four weeks, whose largest need is the recent one: a day more or less of the
-#: log moves it less than that of windows a week apart.
-_MOST_ENDS = 29
-#: Past windows that tell how the need of this log moves: a year, as of the longest public log that this was tried on.
+#: Windows, one ending each day of the last four weeks, whose largest need is the recent one.
+_MOST_ENDS = round(WINDOW_S / _DAY_S) + 1
+#: Past windows that tell how the need of this log moves: a year.
 _MOST_WEEKS = 52
 #: Jobs times windows beyond which fewer windows are simulated, as each takes several simulations. On a log of 1.6
 #: million jobs and its four GPU types this moves requirements by at most .8 %.
@@ -240,7 +239,7 @@ _MARGINS = {
 }
 _Z95 = float(norm.ppf(0.95))
 #: Weeks in which what a window says of the usual need halves. Half and twice as many move the pinball loss of plans 90
-#: days ahead by 3 % and less (`constants_of_plans` in ``benchmarks/planning/orders.py``, as of the next two).
+#: days ahead by 3 % and less (`constants_of_plans` in ``benchmarks/planning/orders.py``, as of those that follow).
 _HALF_LIFE = 8.0
 #: Weeks whose windows tell the growth, and how many these are at least: three windows that lie side by side, as two say
 #: nothing of their scatter.
