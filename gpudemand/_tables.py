@@ -74,12 +74,13 @@ def _with_text(table: pd.DataFrame, change: Any, pattern: str = "") -> pd.DataFr
     """The table with each text that `change` changes replaced; all of these match `pattern`."""
     out = table.copy(deep=False)
     for name, column in table.items():
-        # Arrow searches a column of millions in a fraction of a second.
         is_text = isinstance(column.dtype, pd.StringDtype)
         no_text = pd.api.types.is_numeric_dtype(column.dtype) or pd.api.types.is_datetime64_any_dtype(column.dtype)
-        if no_text or (is_text and not column.str.contains(pattern).any()):
+        # Arrow finds and searches the texts of a column of millions in a fraction of a second.
+        distinct = pd.Series(column.unique(), dtype=column.dtype) if is_text else column
+        if no_text or (is_text and not distinct.str.contains(pattern).any()):
             continue
-        texts = {value for value in (column.unique() if is_text else column) if isinstance(value, str)}
+        texts = {value for value in distinct if isinstance(value, str)}
         changed = {text: change(text) for text in texts if change(text) != text}
         if changed:
             values = pd.Series([changed.get(v, v) if isinstance(v, str) else v for v in column], column.index, object)

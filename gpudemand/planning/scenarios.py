@@ -411,15 +411,29 @@ class MeasuredRunTimes:
     """
 
     def __init__(self, jobs: pd.DataFrame, step_costs: NetworkCosts | None = None) -> None:
-        log = check_jobs(jobs, allow_unknown=True)
+        self._learn(check_jobs(jobs, allow_unknown=True), step_costs)
+
+    @classmethod
+    def of_checked(cls, log: pd.DataFrame, step_costs: NetworkCosts | None = None) -> MeasuredRunTimes:
+        """Those of a table that `check_jobs` returned."""
+        model = cls.__new__(cls)
+        model._learn(log, step_costs)
+        return model
+
+    def _learn(self, log: pd.DataFrame, step_costs: NetworkCosts | None) -> None:
         run = seconds_since(log["end"], start_times(log))
         # Jobs that failed or were cancelled say little about how long the work takes.
         done = (log["status"].fillna("completed") == "completed").to_numpy() & (run > 0)
-        kept = done & log["gpu_type"].notna().to_numpy()
+        rows = np.flatnonzero(done & log["gpu_type"].notna().to_numpy())
         self.keys = [name for name in _WORK if name in log.columns and log[name].notna().any()]
         read = log.columns if step_costs is not None else list(dict.fromkeys([*self.keys, "gpu_type"]))
-        self.jobs, self.log_run = log[read][kept], pd.Series(np.log(run[kept]), log.index[kept])
-        self.works = self.jobs.groupby(self.keys, dropna=False, sort=False).ngroup()
+        self.log_run = pd.Series(np.log(run[rows]))
+        self.types = log["gpu_type"].iloc[rows].reset_index(drop=True)
+        self.works = pd.Series(log[self.keys].iloc[rows].groupby(self.keys, dropna=False, sort=False).ngroup().array)
+        # A job of each type stands for work that several types did; only such work has a ratio.
+        pairs = pd.DataFrame({"work": self.works, "type": self.types}).drop_duplicates()
+        works = pairs["work"][pairs["work"].duplicated(keep=False)]
+        self.jobs = log[read].iloc[rows[works.index]].set_axis(works.array)
         self.step_costs = step_costs
         self._found: dict[tuple[str, str], pd.DataFrame] = {}
 
@@ -474,19 +488,19 @@ class MeasuredRunTimes:
         return self._found[source, target].copy()
 
     def _ratios(self, source: str, target: str) -> pd.DataFrame:
-        sides = [np.flatnonzero((self.jobs["gpu_type"] == name).to_numpy(dtype=bool)) for name in (source, target)]
-        works = [self.works.iloc[side] for side in sides]
-        groups = [self.log_run.iloc[side].groupby(work) for side, work in zip(sides, works, strict=True)]
+        sides = [(self.types == name).to_numpy(dtype=bool) for name in (source, target)]
+        groups = [self.log_run[side].groupby(self.works[side]) for side in sides]
         count = pd.concat([side.size() for side in groups], axis=1, keys=["jobs_before", "jobs_after"]).dropna()
         measured = (groups[1].median() - groups[0].median()).loc[count.index]
-        first = self.jobs.iloc[sides[0][~works[0].duplicated().to_numpy()]]
-        expected = pd.Series(np.log(self._predicted(first, target)[0]), works[0][first.index]).loc[count.index]
+        first = self.jobs[self.jobs["gpu_type"] == source].loc[count.index]
+        ratios = self._predicted(first, target)[0] if len(first) else np.empty(0)
+        expected = pd.Series(np.log(ratios), count.index)
         noise = pooled_variance(groups) * np.pi / 2 * (1 / count).sum(axis=1)
         relative, others, error = _shrunk((measured - expected).to_numpy(), noise.to_numpy())
         table = count.astype(int).assign(measured=np.exp(measured), predicted=np.exp(expected))
         table["ratio"] = np.exp(expected + relative)
         table.attrs |= {"others": others, "error": error}
-        return table.set_axis(self._works(first).set_axis(works[0][first.index]).loc[table.index]).sort_index()
+        return table.set_axis(self._works(first)).sort_index()
 
     def _works(self, jobs: pd.DataFrame) -> pd.Series:
         """Name of the work of each job."""

@@ -279,7 +279,7 @@ class _Speeds:
         assert study.need.forecast.window is not None
         self.jobs = study.source.jobs.iloc[study.need.forecast.window.rows].reset_index(drop=True)
         self.fixed = fixed_length(self.jobs)
-        self.measured = MeasuredRunTimes(study.source.jobs, study.step_costs)
+        self.measured = MeasuredRunTimes.of_checked(study.source.jobs, study.step_costs)
         self._known: dict[Any, tuple[FloatArray, float, str]] = {}
 
     def ratios(

@@ -162,7 +162,7 @@ def _measured(source: Source, recent: pd.DataFrame, step_costs: NetworkCosts | N
     """Ratios of run times on the GPU types of the recent jobs."""
     if len(_cards(recent)) < 2:
         raise InputError("the recent jobs ran on at most one GPU type, so none can move to a faster one of the log.")
-    return MeasuredRunTimes(source.jobs, step_costs)
+    return MeasuredRunTimes.of_checked(source.jobs, step_costs)
 
 
 def _cards(recent: pd.DataFrame) -> list[str]:
