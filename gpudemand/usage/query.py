@@ -74,25 +74,27 @@ def _is_typed(column: str, kind: str) -> bool:
     return kind.split("(")[0] in _NUMERIC if column in _NUMBERS else kind in (*_INSTANT, *_LOCAL)
 
 
-def _check_rows(db: duckdb.DuckDBPyConnection, name: str) -> None:
-    """Raise an `InputError` that counts the rows of the view ``typed`` that no total can include, by reason."""
-    reason = f"coalesce(unreadable, {schema.first_reason(schema.RULES)})"
-    query = f"SELECT {reason}, count(*) FROM typed GROUP BY 1 ORDER BY 2 DESC, 1"
-    counts = {reason: count for reason, count in db.execute(query).fetchall() if reason}
-    if _maybe_duplicates(db):
+def _checked_bounds(db: duckdb.DuckDBPyConnection, name: str) -> Bounds | None:
+    """Bounds of the view ``runs``; an `InputError` counts the rows that no total can include, by reason."""
+    # Of rows that count, none begins before its submission or ends before it begins.
+    query = """SELECT reason, count(*), min(submit_us), max(coalesce(end_us, begin_us)), count(*) FILTER (gpus IS NULL),
+        count(*) FILTER (unknown_end), count(*) FILTER (gave_up AND gpus > 0) FROM runs GROUP BY 1 ORDER BY 2 DESC, 1"""
+    rows = db.execute(query).fetchall()
+    counts = {reason: n for reason, n, *_ in rows if reason}
+    if _maybe_duplicates(db, sum(row[1] for row in rows)):
         [(duplicates,)] = db.execute(schema.COUNT_DUPLICATES.format(relation="typed")).fetchall()
         counts |= {schema.DUPLICATE: int(duplicates)} if duplicates else {}
     if counts:
         raise InputError(f"{name} has {unusable(counts)}; clean it with `gpudemand convert` first.")
+    return Bounds(*rows[0][2:]) if rows else None
 
 
 #: Hashes that are sorted at once; bounds memory only.
 _HASHES = 100_000_000
 
 
-def _maybe_duplicates(db: duckdb.DuckDBPyConnection) -> bool:
-    """Whether two rows of the view ``typed`` may be one run of one job: whether they have one hash."""
-    [(n,)] = db.execute("SELECT count(job_id) FROM typed").fetchall()
+def _maybe_duplicates(db: duckdb.DuckDBPyConnection, n: int) -> bool:
+    """Whether two of the `n` rows of the view ``typed`` may be one run of one job: whether they have one hash."""
     hashes, parts = np.empty(n, dtype=np.uint64), max(-(-n // _HASHES), 1)
     for part in range(parts):
         query = f"{schema.HASHES.format(relation='typed')} AND hash % {parts} = {part}"
@@ -249,10 +251,6 @@ class JobLogQuery:
 
     def __init__(self, db: duckdb.DuckDBPyConnection, path: Path, by: Sequence[str], pending: bool, tz: object) -> None:
         self._db = db
-        self._open(path, tz)
-        self._create_runs_view(by, pending)
-
-    def _open(self, path: Path, tz: object) -> None:
         if not path.is_file() and not is_store(path):
             raise InputError(f"there is no log at {str(path)!r}.")
         suffix = next((s for s in (".parquet", ".csv", ".csv.gz") if is_store(path) or path.name.endswith(s)), None)
@@ -261,13 +259,14 @@ class JobLogQuery:
         try:
             _create_stored(self._db, path)
             _create_typed_view(self._db, path.name, tz)
-            _check_rows(self._db, path.name)
+            self._create_runs_view(by, pending)
+            self._bounds = _checked_bounds(self._db, path.name)
         except duckdb.Error as error:
             said = str(error).splitlines()[0][:160]
             raise InputError(f"{path.name} cannot be read as {suffix[1:]}: {said}") from error
 
     def _create_runs_view(self, by: Sequence[str], pending: bool) -> None:
-        """Create the view ``runs``: one row a job with its key, begin and end (NULL while it runs)."""
+        """Create the view ``runs``: a row a job with key, begin, end (NULL while it runs), and why it cannot count."""
         parts = [f"coalesce(replace(\"{name}\", '/', '%2F'), 'unknown')" for name in by]
         key = " || '/' || ".join(parts) or "'total'"
         submit = "coalesce(submit_us, start_us)"
@@ -279,24 +278,20 @@ class JobLogQuery:
         waiting = "false" if pending else "coalesce(status = 'pending', false) AND start_us IS NULL"
         unknown_end = f"coalesce({schema.UNKNOWN_END}, false)"
         self._db.execute(f"""CREATE TEMP VIEW runs AS SELECT {key} AS key, {submit} AS submit_us, gpus,
-            {waiting} AS waiting, {begin} AS begin_us, {unknown_end} AS unknown_end,
+            reason, {waiting} AS waiting, {begin} AS begin_us, {unknown_end} AS unknown_end,
             CASE WHEN requested_time > 0 THEN requested_time * 1e6 END AS asked,
             CASE WHEN {unknown_end} THEN {begin} ELSE end_us END AS end_us,
-            coalesce(status = 'cancelled' AND end_us <= coalesce({start}, submit_us), false) AS gave_up FROM typed""")
+            coalesce(status = 'cancelled' AND end_us <= coalesce({start}, submit_us), false) AS gave_up
+            FROM (SELECT *, coalesce(unreadable, {schema.first_reason(schema.RULES)}) AS reason FROM typed)""")
 
     def _row(self, query: str) -> tuple[int, ...]:
         return self._db.execute(query).fetchall()[0]
 
     def bounds(self) -> Bounds:
         """Period of the log, and counts of unknown values."""
-        begin, until, gpus, ends, gave_up = self._row(
-            "SELECT min(least(begin_us, submit_us)), max(greatest(begin_us, submit_us, end_us)), "
-            "count(*) FILTER (gpus IS NULL), count(*) FILTER (unknown_end), count(*) FILTER (gave_up AND gpus > 0) "
-            "FROM runs"
-        )
-        if begin is None:
+        if self._bounds is None:
             raise InputError("the job log has no rows; there is nothing to add up.")
-        return Bounds(begin, until, gpus, ends, gave_up)
+        return self._bounds
 
     def named(self, columns: Sequence[str] = KEYS) -> list[str]:
         """Those of some columns, by default of all `KEYS`, that have a value for some job."""
