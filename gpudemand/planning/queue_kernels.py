@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpudemand._array import FloatArray, IntArray, compiled, compiled_in_place, inlined
 
@@ -12,23 +13,28 @@ from gpudemand._array import FloatArray, IntArray, compiled, compiled_in_place, 
 class Timeline(NamedTuple):
     """Jobs by time, the soonest last.
 
-    `time`: shape (n_jobs,); of each job. `job`: shape (n_jobs,); jobs in order. `n`: shape (1,); number of jobs in it.
+    `time`: shape (n_jobs,); of each job. `job`: shape (n_jobs,); jobs in order, short numbers as they are moved. `n`:
+    shape (1,); number of jobs in it.
     """
 
     time: IntArray
-    job: IntArray
+    job: NDArray[np.int32]
     n: IntArray
 
 
 def empty_timeline(n_jobs: int) -> Timeline:
     """A timeline with room for `n_jobs`."""
-    return Timeline(np.empty(n_jobs, np.int64), np.empty(n_jobs, np.int64), np.zeros(1, np.int64))
+    return Timeline(np.empty(n_jobs, np.int64), np.empty(n_jobs, np.int32), np.zeros(1, np.int64))
 
 
 @compiled_in_place
 def _place_of(line: Timeline, time: int) -> int:
     """Place of the first job that is not later than a time."""
-    low, high = 0, line.n[0]
+    # Most jobs are short, and so near the end: the search begins there.
+    low, high, reach = line.n[0] - 1, line.n[0], 1
+    while low >= 0 and line.time[line.job[low]] <= time:
+        low, high, reach = low - reach, low, 2 * reach
+    low = max(low + 1, 0)
     while low < high:
         middle = (low + high) // 2
         if line.time[line.job[middle]] > time:
