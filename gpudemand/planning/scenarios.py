@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gpudemand._array import FloatArray
+from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import InputError, as_pandas, check_choice, check_columns, check_number, nearest, told
 from gpudemand.datasets.devices import PRECISIONS, device
 from gpudemand.jobs.table import as_of, check_jobs, seconds_since, start_times
@@ -429,7 +429,7 @@ class MeasuredRunTimes:
         read = log.columns if step_costs is not None else list(dict.fromkeys([*self.keys, "gpu_type"]))
         self.log_run = pd.Series(np.log(run[rows]))
         self.types = log["gpu_type"].iloc[rows].reset_index(drop=True)
-        self.works = pd.Series(log[self.keys].iloc[rows].groupby(self.keys, dropna=False, sort=False).ngroup().array)
+        self.works = pd.Series(_numbers(log[name].iloc[rows] for name in self.keys))
         # A job of each type stands for work that several types did; only such work has a ratio.
         pairs = pd.DataFrame({"work": self.works, "type": self.types}).drop_duplicates()
         works = pairs["work"][pairs["work"].duplicated(keep=False)]
@@ -517,6 +517,15 @@ class MeasuredRunTimes:
             step = [table["step_time_s"].to_numpy(dtype=float) for table in (before, after)]
             ratio[known], fits[known] = step[1] / np.maximum(step[0], 1e-12), after["fits"].to_numpy(dtype=float)
         return ratio, fits
+
+
+def _numbers(columns: Iterable[pd.Series]) -> IntArray:
+    """Number of each combination of values, missing ones included, in the order in which they come."""
+    numbers: Any = 0
+    for column in columns:
+        found, values = pd.factorize(column)
+        numbers = pd.factorize(numbers * (len(values) + 1) + found)[0]
+    return np.asarray(numbers)
 
 
 def data_sheet_speed(name: str) -> float:
