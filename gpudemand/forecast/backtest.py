@@ -5,12 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
 from gpudemand import _parallel
+from gpudemand._array import FloatArray, IntArray, one_thread
 from gpudemand._validation import InputError, UnlikelyUsageWarning, told
 from gpudemand.forecast.forecaster import Forecaster, adapt, positive_int, warn_long_season
 from gpudemand.forecast.panel import Panel, warn_unlikely
@@ -32,7 +34,8 @@ def cross_validation(
     Parameters
     ----------
     model : forecaster or sequence of forecasters
-        Cloned and fitted at each origin; also those of other libraries, as `adapt` takes them.
+        Cloned and fitted at each origin; also those of other libraries, as `adapt` takes them. Those that estimate no
+        parameters, such as `CombinedForecaster`, are forecast in one pass for all origins, equal to rounding.
     usage : DataFrame
         ``unique_id``, ``ds``, ``y``.
     h : int
@@ -78,8 +81,9 @@ def cross_validation(
     for model in models:
         warn_long_season(model, len(panel.times))
     origins = _origins(len(panel.times), h, n_windows, step)
+    fits = zip(*(_in_one_pass(one, panel, h, level, origins) for one in models), strict=True)
     windows = []
-    for window in _parallel.stream(partial(_window, models, panel, h, level), origins, n_jobs):
+    for window in _parallel.stream(partial(_window, panel, h, level), zip(origins, fits, strict=True), n_jobs):
         windows.append(window)
         if progress is not None:
             progress(len(windows), len(origins))
@@ -108,20 +112,75 @@ def _check_names(models: Sequence[Forecaster]) -> None:
         raise InputError(f"two forecasters are called {twice!r}; name one with adapt(model, name=...).")
 
 
+#: Most numbers of the histories, and of the forecasts, of a method that are forecast in one pass.
+_ONE_PASS = 1e7
+
+
+class _Pass(NamedTuple):
+    """Forecasts of one pass over a history: what a `PathsFunction` gives of its earlier parts."""
+
+    origins: IntArray
+    paths: FloatArray  # (n_series, n_origins, h)
+
+    def __call__(self, y: FloatArray, origins: IntArray, h: int) -> FloatArray:
+        return self.paths[:, self.origins.searchsorted(origins)]
+
+
+def _in_one_pass(
+    model: Forecaster, panel: Panel, h: int, level: Sequence[float] | None, origins: Sequence[int]
+) -> Sequence[Forecaster]:
+    """The method at each origin: where it fits nothing, fits with the forecasts of one pass over the whole history.
+
+    Not where series, or the newest bins, are missing at an origin.
+    """
+    unfitted = [model] * len(origins)
+    missing = np.isnan(panel.values[:, [origin - 1 for origin in origins]]).any()
+    if len(origins) == 1 or missing or panel.values.size * len(origins) > _ONE_PASS:
+        return unfitted
+    last = _fitted(model, panel, origins[-1])
+    if not last._fits_nothing:
+        return unfitted
+    y, ahead = last.panel_.values, last._steps_ahead(h)
+    fits = [*(_fitted(model, panel, origin) for origin in origins[:-1]), last]
+    places = np.unique(np.concatenate([fit._forecast_origins(past=level is not None) for fit in fits]))
+    alike = all(
+        fit._method() == last._method()
+        and fit._steps_ahead(h) == ahead
+        and np.array_equal(fit.panel_.values, y[:, : fit.panel_.values.shape[1]], equal_nan=True)
+        for fit in fits
+    )
+    if not alike or len(y) * places.size * ahead > _ONE_PASS:
+        return unfitted
+    with one_thread():
+        paths = last._past_paths(y, places, ahead)
+    for fit in fits:
+        own = fit._forecast_origins(past=level is not None)
+        fit._known_paths = _Pass(own, paths[:, places.searchsorted(own)])
+    return fits
+
+
+def _fitted(model: Forecaster, panel: Panel, origin: int) -> Forecaster:
+    known = panel.until(origin)
+    history = known.long_frame(known.times, {"y": known.values}).dropna(subset="y")
+    with warnings.catch_warnings(action="ignore", category=UnlikelyUsageWarning):
+        return clone(model).fit(history, freq=panel.freq)
+
+
 def _window(
-    models: Sequence[Forecaster], panel: Panel, h: int, level: Sequence[float] | None, origin: int
+    panel: Panel, h: int, level: Sequence[float] | None, window: tuple[int, Sequence[Forecaster]]
 ) -> pd.DataFrame:
+    origin, models = window
     known = panel.until(origin)
     begun = ~np.isnan(known.values).all(axis=1)
     times = panel.times[origin : origin + h]
     future = panel.long_frame(times, {"y": panel.values[:, origin : origin + h]})
-    window = future.assign(cutoff=known.times[-1])[["unique_id", "ds", "cutoff", "y"]]
-    history = known.long_frame(known.times, {"y": known.values}).dropna(subset="y")
+    frame = future.assign(cutoff=known.times[-1])[["unique_id", "ds", "cutoff", "y"]]
     # Where the newest bins are missing in all series, as in an outage, forecasts begin before the cutoff.
     missing = int(np.asarray(np.isnan(known.values).all(axis=0))[::-1].argmin())
     for model in models:
+        fitted = model if getattr(model, "_known_paths", None) else _fitted(model, panel, origin)
         with warnings.catch_warnings(action="ignore", category=UnlikelyUsageWarning):
-            forecast = clone(model).fit(history, freq=panel.freq).predict(h + missing, level=level)
-        window = window.merge(forecast, on=["unique_id", "ds"], how="left")
+            forecast = fitted.predict(h + missing, level=level)
+        frame = frame.merge(forecast, on=["unique_id", "ds"], how="left")
     # Series that begin after the cutoff cannot be forecast.
-    return window[window["unique_id"].isin(panel.ids[begun])]
+    return frame[frame["unique_id"].isin(panel.ids[begun])]

@@ -24,7 +24,13 @@ from gpudemand._validation import (
     stack_level,
     told,
 )
-from gpudemand.forecast.intervals import PastErrors, check_levels, prediction_intervals
+from gpudemand.forecast.intervals import (
+    PastErrors,
+    PathsFunction,
+    backtest_origins,
+    check_levels,
+    prediction_intervals,
+)
 from gpudemand.forecast.panel import (
     Panel,
     Seasonality,
@@ -263,6 +269,7 @@ class Forecaster(BaseEstimator):
         self.panel_ = panel
         self.season_length_ = self._season()
         self._backtests: dict[int, tuple[FloatArray, PastErrors]] = {}
+        self._known_paths: PathsFunction | None = None
 
     def column_name(self) -> str:
         """Name of the column of forecasts: that of the class."""
@@ -294,7 +301,9 @@ class Forecaster(BaseEstimator):
         name, y, steps = self.column_name(), self.panel_.values, self.panel_.local_steps(h)
         floor, ahead = self._floors(y), int(steps.max()) + 1
         if not levels:
-            columns = {name: np.maximum(self._path(y, ahead), floor)}
+            known = self._known_paths
+            path = known(y, self._forecast_origins(), ahead)[:, 0] if known else self._path(y, ahead)
+            columns = {name: np.maximum(path, floor)}
         else:
             path, errors = self._backtested(ahead)
             columns = {name: np.maximum(path, floor)}
@@ -391,15 +400,33 @@ class Forecaster(BaseEstimator):
         """Forecast, shape (n_series, h), and the errors of forecasts from earlier origins."""
         if h not in self._backtests:
             self._check_reach(h)
-            y, season = self.panel_.values, self.season_length_
+            y, paths = self.panel_.values, self._known_paths or self._past_paths
             if y.shape[1] < 3:
                 raise InputError(
                     f"intervals need at least 3 bins of history; this one has {y.shape[1]}. Predict with level=None."
                 )
-            self._backtests[h] = PastErrors.of(
-                self._past_paths, y, h, min_train=self._min_train(), max_origins=self._max_origins, season=season
-            )
+            self._backtests[h] = PastErrors.of(paths, y, h, self._forecast_origins(past=True)[:-1])
         return self._backtests[h]
+
+    def _steps_ahead(self, h: int) -> int:
+        """Steps that the method looks ahead for the next `h` bins, of which the local clock may skip some."""
+        return int(self.panel_.local_steps(h).max()) + 1
+
+    def _forecast_origins(self, *, past: bool = False) -> IntArray:
+        """Origins of a forecast: the end of the history, and with `past` before it those of its intervals."""
+        n_times = self.panel_.values.shape[1]
+        earlier = backtest_origins(n_times, self._min_train(), self._max_origins, self.season_length_) if past else []
+        return np.append(earlier, n_times).astype(np.int64)
+
+    @property
+    def _fits_nothing(self) -> bool:
+        """Whether forecasts need only the values before their origin, so that one pass serves fits to shorter parts."""
+        own = type(self)
+        return all(getattr(own, name) is getattr(Forecaster, name) for name in ("fit", "_fit_panel", "_past_paths"))
+
+    def _method(self) -> list[Any]:
+        """What forecasts depend on besides the values."""
+        return [self.get_params(), self.season_length_]
 
     def _spread(self, h: int) -> FloatArray | float:
         """Factor on the width of the intervals at each step."""

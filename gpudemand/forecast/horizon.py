@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -241,6 +241,13 @@ class HorizonForecaster(Forecaster):
         path, level = continued(near, period, h)
         means = [row_means(y[:, -width:]) for width in (period, max(4 * self._week, period))]
         return path, np.stack([*(np.repeat(mean, h, axis=1) for mean in means), linear_trend(y, h), level])
+
+    @property
+    def _fits_nothing(self) -> bool:
+        return self.weeks_._fits_nothing
+
+    def _method(self) -> list[Any]:
+        return [*super()._method(), type(self.weeks_), self.weeks_._method()]
 
     def _check_reach(self, h: int) -> None:
         n_times = self.panel_.values.shape[1]

@@ -66,15 +66,8 @@ class PastErrors:
     levels: FloatArray | None = None  # (n_series,), mean absolute value, for series without errors yet
 
     @classmethod
-    def of(
-        cls, paths: PathsFunction, y: FloatArray, h: int, *, min_train: int, max_origins: int, season: int
-    ) -> tuple[FloatArray, PastErrors]:
-        """Backtest a method inside a history and forecast from its end, shape (n_series, h), in one pass.
-
-        Origins lie whole seasons before the end where there are enough of them, because errors depend on the phase of
-        the origin; otherwise they are evenly spaced.
-        """
-        origins = _origins(y.shape[1], min_train, max_origins, season)
+    def of(cls, paths: PathsFunction, y: FloatArray, h: int, origins: IntArray) -> tuple[FloatArray, PastErrors]:
+        """Backtest a method inside a history and forecast from its end, shape (n_series, h), in one pass."""
         errors = np.full((y.shape[0], origins.size, h), np.nan)
         forecasts = paths(y, np.append(origins, y.shape[1]), h)
         for place, origin in enumerate(origins):
@@ -204,7 +197,12 @@ class PastErrors:
         return float(max(np.maximum(np.minimum(disjoint, known.sum(axis=1)) - 1, 0).sum(), _MIN_SAMPLE))
 
 
-def _origins(n_times: int, min_train: int, max_origins: int, season: int) -> IntArray:
+def backtest_origins(n_times: int, min_train: int, max_origins: int, season: int) -> IntArray:
+    """Origins inside a history from which errors are taken, ascending.
+
+    They lie whole seasons before the end where there are enough of them, because errors depend on the phase of the
+    origin; otherwise they are evenly spaced.
+    """
     last = n_times - 1
     first = min(max(min_train, 1), last)
     in_phase = np.arange(n_times - season, first - 1, -season, dtype=np.int64)[:max_origins][::-1]

@@ -9,15 +9,18 @@ from sklearn.base import clone
 
 from gpudemand._validation import InputError
 from gpudemand.forecast import (
+    ETS,
     ClusterwiseFactorization,
     ClusterwiseForecaster,
     CombinedForecaster,
+    HorizonForecaster,
     LagRegression,
     Naive,
     RidgeAutoregression,
     SeasonalNaive,
     TemporalFactorization,
     WeekProfile,
+    backtest,
     cross_validation,
 )
 from gpudemand.forecast.clusterwise_factorization import BaselineSegmenter
@@ -34,6 +37,7 @@ LOCAL = [
     (WeekProfile(), "30min"),
 ]
 SMALL = TemporalFactorization(2)
+SIZES, ONE_PASS = {"a": 10, "b": 4}, backtest._Pass
 
 
 def test_windows_steps_and_several_models():
@@ -44,6 +48,30 @@ def test_windows_steps_and_several_models():
     assert frame["ds"].max() == usage["ds"].max()
     lag = (frame["ds"] - frame["cutoff"]).dt.days
     np.testing.assert_allclose(frame["y"] - frame["Naive"], lag)
+
+
+@pytest.mark.parametrize("level", [None, [80, 95]])
+@pytest.mark.parametrize("model", [SeasonalNaive(), LagRegression(), CombinedForecaster(), HorizonForecaster()])
+def test_one_pass_over_all_windows_forecasts_what_a_fit_for_each_does(monkeypatch, model, level):
+    rng, t = np.random.default_rng(0), np.arange(150)
+    usage = long(
+        {name: 20 + size * np.sin(t / 7 * np.pi) + rng.normal(0, 3, t.size) for name, size in SIZES.items()}, freq="D"
+    )
+    windows = {"h": 20, "n_windows": 3, "step_size": 9, "level": level}
+    passes = []
+    monkeypatch.setattr(backtest, "_Pass", lambda *parts: passes.append(parts) or ONE_PASS(*parts))
+    found = cross_validation(model, usage, **windows)
+    assert len(passes) == 3
+    monkeypatch.setattr(backtest, "_ONE_PASS", 0)
+    pd.testing.assert_frame_equal(found, cross_validation(model, usage, **windows), rtol=1e-9)
+    assert len(passes) == 3
+
+
+def test_what_is_fitted_and_what_begins_late_has_a_fit_for_each_window(monkeypatch):
+    monkeypatch.setattr(backtest, "_Pass", None)
+    usage = long({"a": np.r_[np.full(30, np.nan), np.arange(30.0)], "b": np.arange(60.0)})
+    assert len(cross_validation(Naive(), usage.dropna(), h=4, n_windows=9)) == 4 * (9 + 7)
+    assert len(cross_validation(ETS(), usage[usage["unique_id"] == "b"], h=4, n_windows=2)) == 8
 
 
 def test_a_user_who_appears_after_the_cutoff_is_left_out():

@@ -91,9 +91,7 @@ def test_rare_errors_of_a_full_cluster_do_not_widen_the_intervals_of_another(chu
 def test_origins_before_a_series_begins_have_no_errors():
     late = np.full((2, 40), 5.0)
     late[1, :20] = np.nan
-    _, found = PastErrors.of(
-        lambda y, origins, h: np.zeros((2, origins.size, h)), late, 6, min_train=10, max_origins=30, season=1
-    )
+    _, found = PastErrors.of(lambda y, origins, h: np.zeros((2, origins.size, h)), late, 6, np.arange(10, 40))
     assert np.isnan(found.errors[1, found.origins <= 20]).all()
     np.testing.assert_array_equal(found.errors[1, found.origins > 20], found.errors[0, found.origins > 20])
 
