@@ -18,9 +18,11 @@ from gpudemand.forecast.combination import PastLosses, inverse_loss_weights, wei
 from gpudemand.forecast.panel import season_length
 from gpudemand.forecast.regression import History
 
-TITLE = "WAPE of the combined forecast without each of its members and parts, relative to the whole, on public panels"
+TITLE = "Errors of the combined forecast without each of its members and parts, relative to the whole, on public panels"
 AIM = "what costs nothing beyond two standard errors over traces is deleted"
 _ORIGINS, _LONGEST = 12, 336
+_ERROR = "standard error over traces"
+_MEASURES = ("every step", "mean over the horizon")
 Array = np.ndarray[Any, Any]
 
 
@@ -34,12 +36,15 @@ class Part(NamedTuple):
 
 
 def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
-    """A row a part left out, a column a trace, and the mean; ``--origins`` is the number of them."""
+    """A row a measure and part left out, a column a trace, and the mean; ``--origins`` is the number of origins.
+
+    Of every step, and of the mean over the horizon, which is what capacity is planned for.
+    """
     most = _ORIGINS if origins is None or origins.count is None else origins.count
     rows = [row for source, make in SOURCES.items() for case in make(data) for row in _rows(source, case, most)]
-    logs = pd.DataFrame(rows).set_index(["trace", "panel"]).apply(np.log).groupby(level="trace").mean()
-    summary = {"mean": np.exp(logs.mean()), "standard error over traces": logs.sem()}
-    return pd.concat([np.exp(logs).T, pd.DataFrame(summary)], axis=1)
+    logs = np.log(pd.DataFrame(rows).set_index(["measure", "trace", "panel"]))
+    by_trace = logs.groupby(level=["measure", "trace"]).mean().stack().unstack("trace")
+    return np.exp(by_trace).assign(mean=np.exp(by_trace.mean(axis=1)), **{_ERROR: by_trace.sem(axis=1)})
 
 
 def _rows(source: str, case: Case, most: int) -> Iterator[dict[str, Any]]:
@@ -47,18 +52,18 @@ def _rows(source: str, case: Case, most: int) -> Iterator[dict[str, Any]]:
         model = _KeepsMembers(season_length=case.season or season_length(case.panel.freq))
         usage = case.panel.long_frame(case.panel.times, {"y": case.panel.values})
         errors = _errors(model.fit(usage, freq=case.panel.freq), scored_origins(case, h, most), h)
-        whole = errors.pop("whole")
-        ratios = {name: error / whole for name, error in errors.items()}
-        yield {"trace": source.split()[0], "panel": f"{source}, {case.name}, {h}", **ratios}
+        of = {"trace": source.split()[0], "panel": f"{source}, {case.name}, {h}"}
+        for measure, row in (errors.div(errors["whole"], axis=0).drop(columns="whole")).iterrows():
+            yield {"measure": measure, **of, **row}
 
 
-def _errors(model: _KeepsMembers, origins: Array, h: int) -> dict[str, float]:
-    """Sum of absolute errors of the whole, and without each part."""
+def _errors(model: _KeepsMembers, origins: Array, h: int) -> pd.DataFrame:
+    """Sums of absolute errors by measure (rows), of the whole and without each part."""
     y, half_life = model.panel_.values, max(h, model.season_length_)
     model._paths(y, origins, h)
     names, places = member_names(model), model.places_
     losses, scales = PastLosses.of(y, model.paths_.copy(), places), History.of(y, 1).scales(origins)
-    found = dict.fromkeys(("whole", *_parts(names)), 0.0)
+    found = pd.DataFrame(0.0, index=_MEASURES, columns=["whole", *_parts(names)])
     for column, origin in enumerate(origins):
         earlier = np.searchsorted(places, model._backtest_origins(int(origin), len(y), h))
         now, actual = model.paths_[:, :, np.searchsorted(places, origin)], y[:, origin : origin + h]
@@ -66,7 +71,8 @@ def _errors(model: _KeepsMembers, origins: Array, h: int) -> dict[str, float]:
             kept = [place for place, member in enumerate(names) if member not in part.without]
             sums, span = losses.known(int(origin), earlier, half_life=part.half_life * half_life)
             weights = part.weights(sums[kept], span / h, scales[:, column])
-            found[name] += float(np.nansum(np.abs(part.mean(now[kept], weights[..., None]) - actual)))
+            error = part.mean(now[kept], weights[..., None]) - actual
+            found[name] += [np.nansum(np.abs(error)), np.abs(np.nansum(error, axis=1)).sum()]
     return found
 
 
