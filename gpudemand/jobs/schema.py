@@ -79,7 +79,7 @@ DUPLICATE = "duplicate job id"
 #: What identifies one run of one job.
 RUN = "cluster, job_id, start_us, CASE WHEN start_us IS NULL THEN submit_us END"
 #: Equal where two rows are one run of one job: of 100 million, they fit into memory where names and times do not.
-HASHES = f"SELECT hash({RUN}) AS hash FROM {{relation}} WHERE job_id IS NOT NULL"
+HASHES = "SELECT hash({of}) AS hash FROM {relation} WHERE job_id IS NOT NULL"
 #: Rows beyond the first of one run of one job.
 COUNT_DUPLICATES = (
     "SELECT coalesce(sum(n - 1), 0) FROM "

@@ -95,7 +95,7 @@ def superseded(jobs: pd.DataFrame) -> BoolArray:
     superseded by one that started since it was submitted, and a row without an end by one that started later. A
     requeued job has several starts and keeps all of its runs that have an end.
     """
-    if not _repeats("SELECT hash(job_id) AS hash FROM jobs WHERE job_id IS NOT NULL", jobs):
+    if not _repeats(schema.HASHES.format(of="job_id", relation="jobs"), jobs):
         return np.zeros(len(jobs), dtype=bool)
     names = jobs[["cluster", "job_id"]].fillna({"cluster": ""})
     repeated = (names.duplicated(keep=False) & jobs["job_id"].notna()).to_numpy()
@@ -121,7 +121,7 @@ def _repeats(sql: str, jobs: pd.DataFrame) -> bool:
 def _duplicated(jobs: pd.DataFrame) -> BoolArray:
     """Rows whose job and start (or submit, if it has none) an earlier row has already."""
     mask = np.zeros(len(jobs), dtype=bool)
-    if _repeats(schema.HASHES.format(relation="jobs"), jobs):
+    if _repeats(schema.HASHES.format(of=schema.RUN, relation="jobs"), jobs):
         known = jobs["job_id"].notna().to_numpy()
         waiting = jobs["submit"].where(jobs["start"].isna())
         mask[known] = jobs[["cluster", "job_id", "start"]].assign(submit=waiting)[known].duplicated().to_numpy()

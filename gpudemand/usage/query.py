@@ -95,11 +95,17 @@ _HASHES = 100_000_000
 
 def _maybe_duplicates(db: duckdb.DuckDBPyConnection, n: int) -> bool:
     """Whether two of the `n` rows of the view ``typed`` may be one run of one job: whether they have one hash."""
+    # In most logs no job id comes twice, which is quicker to see.
+    queries = (schema.HASHES.format(of=of, relation="typed") for of in ("job_id", schema.RUN))
+    return all(_repeats(db, n, query) for query in queries)
+
+
+def _repeats(db: duckdb.DuckDBPyConnection, n: int, query: str) -> bool:
+    """Whether two of at most `n` hashes that a query gives are equal."""
     hashes, parts = np.empty(n, dtype=np.uint64), max(-(-n // _HASHES), 1)
     for part in range(parts):
-        query = f"{schema.HASHES.format(relation='typed')} AND hash % {parts} = {part}"
         end = 0
-        for batch in pa.RecordBatchReader.from_stream(db.sql(query)):
+        for batch in pa.RecordBatchReader.from_stream(db.sql(f"{query} AND hash % {parts} = {part}")):
             begin, end = end, end + len(batch)
             hashes[begin:end] = batch.columns[0]
         found = hashes[:end]
@@ -266,9 +272,9 @@ class JobLogQuery:
             raise InputError(f"{path.name} cannot be read as {suffix[1:]}: {said}") from error
 
     def _create_runs_view(self, by: Sequence[str], pending: bool) -> None:
-        """Create the view ``runs``: a row a job with key, begin, end (NULL while it runs), and why it cannot count."""
-        parts = [f"coalesce(replace(\"{name}\", '/', '%2F'), 'unknown')" for name in by]
-        key = " || '/' || ".join(parts) or "'total'"
+        """Create the view ``runs``: a job's names, begin, end (NULL while it runs), and why it cannot count."""
+        self._parts = [f"part_{place}" for place in range(len(by))]
+        parts = "".join(f'"{name}" AS {part}, ' for name, part in zip(by, self._parts, strict=True))
         submit = "coalesce(submit_us, start_us)"
         # Where a log has starts, a cancelled job without one never held anything, until its end.
         starts = self._row("SELECT count(*) FROM (SELECT 1 FROM typed WHERE start_us IS NOT NULL LIMIT 1)")[0]
@@ -277,7 +283,7 @@ class JobLogQuery:
         # A pending job holds nothing: its missing start must not default to the submit.
         waiting = "false" if pending else "coalesce(status = 'pending', false) AND start_us IS NULL"
         unknown_end = f"coalesce({schema.UNKNOWN_END}, false)"
-        self._db.execute(f"""CREATE TEMP VIEW runs AS SELECT {key} AS key, {submit} AS submit_us, gpus,
+        self._db.execute(f"""CREATE TEMP VIEW runs AS SELECT {parts}{submit} AS submit_us, gpus,
             reason, {waiting} AS waiting, {begin} AS begin_us, {unknown_end} AS unknown_end,
             CASE WHEN requested_time > 0 THEN requested_time * 1e6 END AS asked,
             CASE WHEN {unknown_end} THEN {begin} ELSE end_us END AS end_us,
@@ -302,16 +308,24 @@ class JobLogQuery:
 
     def keys(self) -> list[str]:
         """Names of the series, sorted."""
-        self._db.execute(
-            "CREATE OR REPLACE TEMP TABLE names AS SELECT key, (row_number() OVER (ORDER BY key)) - 1 AS code "
-            "FROM (SELECT DISTINCT key FROM runs)"
-        )
-        return [row[0] for row in self._db.execute("SELECT key FROM names ORDER BY code").fetchall()]
+        # Names are put together of what is distinct, which is much less than all.
+        key = " || '/' || ".join(f"coalesce(replace({part}, '/', '%2F'), 'unknown')" for part in self._parts)
+        distinct = f"SELECT DISTINCT {', '.join(self._parts) or '1'} FROM runs"
+        named = f"SELECT *, {key or repr('total')} AS key FROM ({distinct})"
+        code = "dense_rank() OVER (ORDER BY key) - 1 AS code"
+        self._db.execute(f"CREATE OR REPLACE TEMP TABLE names AS SELECT *, {code} FROM ({named})")
+        return [row[0] for row in self._db.execute("SELECT DISTINCT key FROM names ORDER BY key").fetchall()]
+
+    @property
+    def _coded(self) -> str:
+        """The view ``runs`` with the code of the series of each job."""
+        same = [f"runs.{part} IS NOT DISTINCT FROM names.{part}" for part in self._parts]
+        return f"runs JOIN names ON {' AND '.join(same) or 'true'}"
 
     def held(self, until: int) -> Iterator[tuple[IntArray, IntArray, IntArray, FloatArray]]:
         """Batches of key code, begin and end in microseconds, and GPUs."""
         yield from self._batches(f"""SELECT code, begin_us, coalesce(end_us, {until}) AS stop_us, coalesce(gpus, 0.0)
-            FROM runs JOIN names USING (key) WHERE NOT waiting AND gpus > 0""")
+            FROM {self._coded} WHERE NOT waiting AND gpus > 0""")
 
     def wanted(self, until: int) -> Iterator[tuple[IntArray, IntArray, IntArray, FloatArray]]:
         """As `held`, each job from its submission for as long as it ran.
@@ -323,7 +337,7 @@ class JobLogQuery:
         on average. Sorted, as sums of numbers depend on their order.
         """
         yield from self._batches(f"""SELECT code, submit_us, submit_us + end_us - begin_us, gpus
-            FROM runs JOIN names USING (key)
+            FROM {self._coded}
             WHERE gpus > 0 AND NOT gave_up AND NOT waiting AND submit_us < {until} AND end_us IS NOT NULL""")
         if self._row("SELECT count(*) FROM runs WHERE end_us IS NULL")[0]:
             yield from self._wanted_by_open(until)
@@ -332,7 +346,7 @@ class JobLogQuery:
         yield from self._batches(f"""WITH lengths AS (SELECT code, submit_us, gpus, waiting, asked,
                 end_us IS NULL AS open,
                 CASE WHEN waiting THEN 0 ELSE coalesce(end_us, {until}) - begin_us END AS length
-                FROM runs JOIN names USING (key) WHERE gpus > 0 AND NOT gave_up AND submit_us < {until}),
+                FROM {self._coded} WHERE gpus > 0 AND NOT gave_up AND submit_us < {until}),
             waits AS (SELECT min(submit_us) AS first_us FROM lengths WHERE waiting),
             began AS (SELECT *, submit_us < coalesce(first_us, {until}) AS started FROM lengths, waits),
             counted AS (SELECT * REPLACE (CASE WHEN asked > 0
@@ -355,13 +369,13 @@ class JobLogQuery:
         """Batches of key code, time and change of the GPUs held, sorted; those of a key sum to zero."""
         yield from self._batches(f"""WITH spans AS (SELECT code, greatest(begin_us, {begin}) AS a,
                 least(coalesce(end_us, {until}), {until}) AS b, gpus
-                FROM runs JOIN names USING (key) WHERE NOT waiting AND gpus > 0)
+                FROM {self._coded} WHERE NOT waiting AND gpus > 0)
             SELECT code, a AS t, gpus AS change FROM spans WHERE b > a
             UNION ALL SELECT code, b, -gpus FROM spans WHERE b > a ORDER BY code, t""")
 
     def submissions(self, edges: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
         """Batches of key code and submit time in microseconds, inside the edges."""
-        yield from self._batches(f"""SELECT code, submit_us FROM runs JOIN names USING (key)
+        yield from self._batches(f"""SELECT code, submit_us FROM {self._coded}
             WHERE submit_us >= {edges[0]} AND submit_us < {edges[-1]}""")
 
     def _batches(self, query: str) -> Iterator[Any]:
