@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -116,7 +116,8 @@ def _check_names(models: Sequence[Forecaster]) -> None:
 _ONE_PASS = 1e7
 
 
-class _Pass(NamedTuple):
+@dataclass(frozen=True)
+class _Pass:
     """Forecasts of one pass over a history: what a `PathsFunction` gives of its earlier parts."""
 
     origins: IntArray

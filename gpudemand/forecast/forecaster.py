@@ -414,9 +414,10 @@ class Forecaster(BaseEstimator):
 
     def _forecast_origins(self, *, past: bool = False) -> IntArray:
         """Origins of a forecast: the end of the history, and with `past` before it those of its intervals."""
-        n_times = self.panel_.values.shape[1]
-        earlier = backtest_origins(n_times, self._min_train(), self._max_origins, self.season_length_) if past else []
-        return np.append(earlier, n_times).astype(np.int64)
+        now = self.panel_.values.shape[1]
+        if not past:
+            return np.array([now])
+        return np.append(backtest_origins(now, self._min_train(), self._max_origins, self.season_length_), now)
 
     @property
     def _fits_nothing(self) -> bool:
