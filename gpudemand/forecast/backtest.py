@@ -112,8 +112,8 @@ def _check_names(models: Sequence[Forecaster]) -> None:
         raise InputError(f"two forecasters are called {twice!r}; name one with adapt(model, name=...).")
 
 
-#: Most numbers of the histories, and of the forecasts, of a method that are forecast in one pass.
-_ONE_PASS = 1e7
+#: Most numbers of the histories, and of the forecasts, of one pass: some methods hold twenty times as many.
+_ONE_PASS = 4e6
 
 
 @dataclass(frozen=True)
