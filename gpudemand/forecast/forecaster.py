@@ -427,7 +427,7 @@ class Forecaster(BaseEstimator):
 
     def _method(self) -> list[Any]:
         """What forecasts depend on besides the values."""
-        return [self.get_params(), self.season_length_]
+        return [repr(self), self.season_length_]
 
     def _spread(self, h: int) -> FloatArray | float:
         """Factor on the width of the intervals at each step."""

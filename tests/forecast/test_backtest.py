@@ -51,7 +51,10 @@ def test_windows_steps_and_several_models():
 
 
 @pytest.mark.parametrize("level", [None, [80, 95]])
-@pytest.mark.parametrize("model", [SeasonalNaive(), LagRegression(), CombinedForecaster(), HorizonForecaster()])
+@pytest.mark.parametrize(
+    "model",
+    [SeasonalNaive(), CombinedForecaster([Naive(), LagRegression()]), CombinedForecaster(), HorizonForecaster()],
+)
 def test_one_pass_over_all_windows_forecasts_what_a_fit_for_each_does(monkeypatch, model, level):
     rng, t = np.random.default_rng(0), np.arange(150)
     usage = long(
