@@ -200,17 +200,17 @@ def test_intervals_need_three_bins_and_are_kept_by_horizon(monkeypatch):
         Naive().fit(frame(NOISE[:, :2], "D")).predict(1, level=80)
     model, calls, of = Naive().fit(frame(100 + NOISE, "D")), [], PastErrors.of
 
-    def recorded(paths, y, h, **options):
-        calls.append((h, options["min_train"]))
-        return of(paths, y, h, **options)
+    def recorded(paths, y, h, origins):
+        calls.append((h, int(origins[0])))
+        return of(paths, y, h, origins)
 
     monkeypatch.setattr(PastErrors, "of", recorded)
     for h in (3, 3, 4):
         assert len(model.predict(h, level=80)) == 3 * h
     model.sample(4, 2)
     assert len(Naive().fit(frame(100 + NOISE[:, :3], "D")).predict(1, level=80)) == 3
-    # The first origin has two seasons before it, or half of the history.
-    assert calls == [(3, 14), (4, 14), (1, 1)]
+    # The first origin has two seasons before it (26 whole ones before the end of 200 days), or half of the history.
+    assert calls == [(3, 18), (4, 18), (1, 1)]
 
 
 def test_a_column_is_named_after_the_class_and_others_are_wrapped():
