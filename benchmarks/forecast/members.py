@@ -53,7 +53,7 @@ def _rows(source: str, case: Case, most: int) -> Iterator[dict[str, Any]]:
         usage = case.panel.long_frame(case.panel.times, {"y": case.panel.values})
         errors = _errors(model.fit(usage, freq=case.panel.freq), scored_origins(case, h, most), h)
         of = {"trace": source.split()[0], "panel": f"{source}, {case.name}, {h}"}
-        for measure, row in (errors.div(errors["whole"], axis=0).drop(columns="whole")).iterrows():
+        for measure, row in errors.div(errors["whole"], axis=0).drop(columns="whole").iterrows():
             yield {"measure": measure, **of, **row}
 
 

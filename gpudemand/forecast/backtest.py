@@ -134,16 +134,14 @@ def _in_one_pass(
 
     Not where series, or the newest bins, are missing at an origin.
     """
-    unfitted = [model] * len(origins)
+    unfitted, past = [model] * len(origins), level is not None
     missing = np.isnan(panel.values[:, [origin - 1 for origin in origins]]).any()
-    if len(origins) == 1 or missing or panel.values.size * len(origins) > _ONE_PASS:
+    too_large = panel.values.size * len(origins) > _ONE_PASS
+    if len(origins) == 1 or missing or too_large or not model._fits_nothing:
         return unfitted
-    last = _fitted(model, panel, origins[-1])
-    if not last._fits_nothing:
-        return unfitted
-    y, ahead = last.panel_.values, last._steps_ahead(h)
-    fits = [*(_fitted(model, panel, origin) for origin in origins[:-1]), last]
-    places = np.unique(np.concatenate([fit._forecast_origins(past=level is not None) for fit in fits]))
+    fits = [_fitted(model, panel, origin) for origin in origins]
+    needed, last = [fit._forecast_origins(past=past) for fit in fits], fits[-1]
+    y, ahead, places = last.panel_.values, last._steps_ahead(h), np.unique(np.concatenate(needed))
     alike = all(
         fit._method() == last._method()
         and fit._steps_ahead(h) == ahead
@@ -154,8 +152,7 @@ def _in_one_pass(
         return unfitted
     with one_thread():
         paths = last._past_paths(y, places, ahead)
-    for fit in fits:
-        own = fit._forecast_origins(past=level is not None)
+    for fit, own in zip(fits, needed, strict=True):
         fit._known_paths = _Pass(own, paths[:, places.searchsorted(own)])
     return fits
 

@@ -293,7 +293,9 @@ class CombinedForecaster(Forecaster):
 
     @property
     def _fits_nothing(self) -> bool:
-        return all(member._fits_nothing for member in self.members_)
+        # The default members fit nothing; an estimator in place of a list is refused when it is fitted.
+        given = self.members or ()
+        return not isinstance(given, BaseEstimator) and all(adapt(member)._fits_nothing for member in given)
 
     def _method(self) -> list[Any]:
         return [*super()._method(), *((type(member), member._method()) for member in self.members_)]

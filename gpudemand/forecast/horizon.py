@@ -244,7 +244,7 @@ class HorizonForecaster(Forecaster):
 
     @property
     def _fits_nothing(self) -> bool:
-        return self.weeks_._fits_nothing
+        return self.weeks is None or self.weeks._fits_nothing
 
     def _method(self) -> list[Any]:
         return [*super()._method(), type(self.weeks_), self.weeks_._method()]

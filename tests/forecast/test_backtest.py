@@ -77,6 +77,15 @@ def test_what_is_fitted_and_what_begins_late_has_a_fit_for_each_window(monkeypat
     assert len(cross_validation(ETS(), usage[usage["unique_id"] == "b"], h=4, n_windows=2)) == 8
 
 
+@pytest.mark.parametrize("wrapped", [lambda model: model, lambda model: CombinedForecaster([model]), HorizonForecaster])
+def test_what_estimates_parameters_is_fitted_once_a_window(monkeypatch, wrapped):
+    fits, of = [], TemporalFactorization._fit_panel
+    monkeypatch.setattr(TemporalFactorization, "_fit_panel", lambda self, panel: fits.append(panel) or of(self, panel))
+    usage = long({"a": np.arange(60.0), "b": np.arange(60.0)[::-1]}, freq="D")
+    cross_validation(wrapped(SMALL), usage, h=4, n_windows=3)
+    assert len(fits) == 3
+
+
 def test_a_user_who_appears_after_the_cutoff_is_left_out():
     usage = long({"a": np.arange(20.0)}, freq="D")
     late = pd.DataFrame({"unique_id": "new", "ds": usage["ds"].iloc[-3:], "y": 1.0})
