@@ -17,13 +17,13 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.cost.h200 import own_table, time_model_of, together
+from benchmarks.cost.h200 import own_memory, own_table, time_model_of, together
 from benchmarks.cost.memory_load import READERS, described
 from benchmarks.cost.scripts import bundle_effect
 from benchmarks.cost.table import time_table
 from benchmarks.cost.traced import CACHE, TraceCache
 from gpudemand.cost.memory_model import MemoryModel
-from gpudemand.cost.model import CostModel, memory_inputs
+from gpudemand.cost.model import CostModel
 from gpudemand.cost.step_time_model import StepTimeModel
 from gpudemand.datasets.registry import data_folder, refresh_checksums
 
@@ -40,7 +40,7 @@ def memory_model(data: Path, cache: TraceCache, *, trace: bool) -> tuple[MemoryM
     """Fit memory on the usable rows and our own."""
     rows = READERS["gpumemnet"](data / "gpumemnet")
     public, (own, found) = described(rows[rows["usable"]], cache, trace=trace), own_table(cache)
-    inputs = memory_inputs(found)
+    inputs = own_memory(own, found)
     inputs = inputs.loc[:, ~inputs.columns.str.startswith(("compile:", "share:"))].assign(
         **own[["network", "family", "device_name", "memory_gib"]]
     )

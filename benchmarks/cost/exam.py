@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import GroupKFold, KFold
 
-from benchmarks.cost.h200 import own_table, public_model
+from benchmarks.cost.h200 import own_memory, own_table, public_model
 from benchmarks.cost.score import predictions, summary
 from benchmarks.cost.table import table_of, time_table
 from benchmarks.cost.traced import TraceCache
@@ -27,7 +27,6 @@ from gpudemand._array import FloatArray, IntArray
 from gpudemand.cost import TrainingJob
 from gpudemand.cost.host import LAUNCHES
 from gpudemand.cost.memory_model import MemoryModel
-from gpudemand.cost.model import memory_inputs
 from gpudemand.cost.step_time_model import DEVICE_TIME, StepTimeModel
 
 log = logging.getLogger(__name__)
@@ -111,7 +110,7 @@ def small_to_large(own: pd.DataFrame, rows: IntArray) -> IntArray:
 
 def memory(own: pd.DataFrame, jobs: list[TrainingJob]) -> pd.DataFrame:
     """Predicted memory with families of networks held out."""
-    X, y, families = memory_inputs(jobs), own["memory_gib"].to_numpy(), own["family"].astype(str).to_numpy()
+    X, y, families = own_memory(own, jobs), own["memory_gib"].to_numpy(), own["family"].astype(str).to_numpy()
     parts = []
     for train, test in _folds(own, GroupKFold(_FOLDS)):
         model = MemoryModel().fit(X.iloc[train], y[train], groups=families[train])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from benchmarks.cost.traced import CACHE, TraceCache
 from gpudemand.cost import TrainingJob
 from gpudemand.cost.feature_table import ARCHITECTURE
 from gpudemand.cost.host import LAUNCHES, STEP_LAUNCHES, TENSOR_LAUNCHES
-from gpudemand.cost.model import step_time_inputs
+from gpudemand.cost.model import memory_inputs, memory_setting, step_time_inputs
 from gpudemand.cost.networks import family_of
 from gpudemand.cost.regression import cauchy_weights, fit_nonnegative
 from gpudemand.cost.step_time_model import DEVICE_TIME, StepTimeModel
@@ -111,6 +111,14 @@ def own_table(cache: TraceCache, *, trace: bool = True) -> tuple[pd.DataFrame, l
     table = step_time_inputs(jobs).reset_index(drop=True)
     about = rows[["set", "network", "family", "host", "step_time_s", "memory_gib", DEVICE_TIME]]
     return pd.concat([table, about.assign(source="h200")], axis=1), jobs
+
+
+def own_memory(own: pd.DataFrame, jobs: list[TrainingJob]) -> pd.DataFrame:
+    """Inputs of `MemoryModel`; single operators and decoders were given gradients and have no loss."""
+    settings = [
+        replace(memory_setting(job), loss=what not in _DESIGNS) for job, what in zip(jobs, own["set"], strict=True)
+    ]
+    return memory_inputs(jobs, settings)
 
 
 def time_model_of(public: pd.DataFrame | None, own: pd.DataFrame) -> StepTimeModel:

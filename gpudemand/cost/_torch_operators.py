@@ -579,10 +579,15 @@ def known_size(value: Any) -> Any:
     return int(value) if is_known and not value.is_floating_point() else value
 
 
-def with_constant_mask(query: Any, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **options: Any) -> Any:
-    """Arguments of attention with a mask without gradient: of one with, only a GPU's kernels save no scores."""
+def fused_arguments(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, *rest: Any, **options: Any
+) -> Any:
+    """Arguments of attention that a CPU has one kernel for, as a GPU has for others, too.
+
+    With a gradient of the mask, or with dropout, a CPU saves scores, and copies its result.
+    """
     mask = attn_mask.detach() if hasattr(attn_mask, "detach") else attn_mask
-    return (query, key, value, mask, *rest), options
+    return (query, key, value, mask, 0.0, *rest), options
 
 
 def grouped_product(func: Any, args: Any, kwargs: Any) -> Any:

@@ -163,7 +163,7 @@ class Listener:
         if name in calls.RECURRENT and isinstance(args[2], (list, tuple)):
             return calls.recurrent_result(name, args)
         if name == "scaled_dot_product_attention":
-            args, kwargs = calls.with_constant_mask(*args, **kwargs)
+            args, kwargs = calls.fused_arguments(*args, **kwargs)
         if name == "flex_attention":
             return self._flex_attention(*args[:3])
         if name.strip("_") == "grouped_mm":

@@ -1,14 +1,15 @@
 """Which tensors of a training step are alive when.
 
-Forward, an output lives until its last reader is done, and a saved tensor until the gradient of the operator that saved
-it first has been computed. Backward, operators run in reverse; the gradient of an output lives until it has been used,
-gradients of several readers are accumulated in place where nothing else refers to them, and additions and
-concatenations pass their gradient on without a copy. Which tensors an operator saves follows from the bytes saved in
-the trace.
+Forward, an output lives until its last reader is done, or the call of a module that was given it returns, and a saved
+tensor until the gradient of the operator that saved it first has been computed. Backward, operators run in reverse; the
+gradient of an output lives until it has been used, gradients of several readers are accumulated in place where nothing
+else refers to them, and additions and concatenations pass their gradient on without a copy. Which tensors an operator
+saves follows from the bytes saved in the trace.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import check_choice
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, autocast_widths
-from gpudemand.cost.operators import HALF_TYPES, HALF_WIDTH, SAVES, runs_in_single
+from gpudemand.cost.operators import HALF_TYPES, HALF_WIDTH, RECURRENT_STATE, SAVES, runs_in_single
 
 #: Least operators in a block.
 _MIN_OPERATORS = 4
@@ -174,6 +175,10 @@ _TRACED = 2.0
 _IN_PLACE = ("setitem", "iadd", "isub", "imul", "idiv", "itruediv", "ipow", "iand", "ior", "ixor")
 #: Types that save statistics of channels, independent of the batch, beside activations.
 _CHANNEL_STATISTICS = ("BatchNormalization",)
+#: Types that never save what they write.
+_SAVE_NO_OUTPUT = ("Dropout", "BatchNormalization", "Conv", "ConvTranspose", "Gemm", "MatMul", "MaxPool")
+#: Types that sum half precision in single, without a copy of what they read.
+_SUMS = ("ReduceSum",)
 #: Memory that oneDNN saves for an LSTM, relative to what its gradient needs; measured.
 _ONEDNN_LSTM = 2.4
 #: Relative tolerance of comparisons of bytes.
@@ -191,17 +196,18 @@ class Layer(NamedTuple):
     output: Size
     #: Storage owners that it is the first to save for the backward pass, ...
     saves: tuple[int, ...]
-    #: ... what it saves beside those, such as a dropout mask, ...
+    #: ... and what it saves beside those, such as a dropout mask.
     saved_extra: Size
-    #: ... and half-precision copies of its weights and inputs, under autocast.
-    half_copies: Size
-    #: Single-precision copies of its inputs, under autocast.
-    single_copies: Size
+    #: Copies of what it reads in the precision that it runs in, under autocast, and whether it saves these.
+    copies: Size
+    saves_copies: bool
     #: Bytes of trainable parameters that it is the first to use, and whether their gradient is only of rows looked up.
     weights: float
     is_sparse: bool
     requires_grad: bool
-    #: Scratch memory of the forward pass, and of the backward pass; only on a CPU, where it is known.
+    #: Width of its output under autocast, as a share of single precision.
+    width: float
+    #: Scratch memory of the forward pass, and of the backward pass, where it is known.
     workspace: Size
 
     @property
@@ -235,33 +241,50 @@ class _Reader:
             yield self._layer(position, row)
 
     def _layer(self, position: int, row: Any) -> Layer:
-        saves, (fixed, rest) = self._first_saved(position, row)
-        if self._mixed_precision and row.type in HALF_TYPES:
-            # Of a single-precision input, the half-precision copy is saved instead.
-            saves = tuple(owner for owner in saves if self._width[owner] == HALF_WIDTH)
-        rest *= self._extra_factor(row)
-        if row.type in _CHANNEL_STATISTICS:
-            fixed, rest = fixed + rest * _TRACED, 0.0
+        saves, extra = self._first_saved(position, row)
+        precision = self._cast_to(row)
+        copies, saves_copies = self._copies(position, row, precision), precision == HALF_WIDTH or SAVES[row.type].inputs
+        if any(copies) and saves_copies:  # instead of the inputs in another precision
+            saves = tuple(owner for owner in saves if self._width[owner] == precision)
         return Layer(
             type=row.type,
             inputs=tuple(self._inputs[position]),
             storage_owner=self._owner[position],
             output=self._size(position),
             saves=saves,
-            saved_extra=(fixed, rest),
-            half_copies=self._half_copies(position, row),
-            single_copies=self._single_copies(position, row),
+            saved_extra=self._extra(row, extra, precision),
+            copies=copies,
+            saves_copies=saves_copies,
             weights=row.parameters * self._item * self._trained,
             is_sparse=position in self._sparse,
             requires_grad=self._requires_grad[position],
+            width=self._width[position],
             workspace=self._workspace(row),
         )
 
     def _workspace(self, row: Any) -> Size:
-        """Copies of weights and activations in oneDNN's layouts."""
-        if not self._cpu or not row.type.startswith("Conv"):
-            return 0.0, 0.0
-        return row.weight_bytes, row.bytes_read + row.bytes_written
+        """Copies of weights and activations in oneDNN's layouts; in cuDNN's recurrent layers another state."""
+        if self._cpu and row.type.startswith("Conv"):
+            return row.weight_bytes, row.bytes_read + row.bytes_written
+        if not self._cpu and row.type in RECURRENT_STATE:
+            return row.weight_bytes, RECURRENT_STATE[row.type] * row.bytes_written
+        return 0.0, 0.0
+
+    def _extra(self, row: Any, traced: Size, precision: float | None) -> Size:
+        """What is saved beside known tensors, of what the trace saves in single precision."""
+        fixed, rest = (size * (precision or 1.0) for size in traced)
+        rest *= self._extra_factor(row)
+        if row.type in _CHANNEL_STATISTICS:
+            statistics = min(rest, 2.0 * 4.0 * row.output_shape[1] / _TRACED)
+            fixed, rest = fixed + statistics * _TRACED, rest - statistics
+        if self._is_fused(row):  # a number a row
+            rest = min(rest, 4.0 * math.prod(row.output_shape[:-1]))
+        return fixed, rest
+
+    def _is_fused(self, row: Any) -> bool:
+        """Whether a GPU runs one kernel where a CPU may run several: not for attention without an axis of heads."""
+        is_attention = row.type == "Attention" and len(row.output_shape) == 4
+        return not self._cpu and (is_attention or row.type == "RMSNormalization")
 
     def _extra_factor(self, row: Any) -> float:
         """Ratio to the trace of what is saved beside activations: its dropout masks are a CPU's, 4 bytes an element."""
@@ -281,19 +304,22 @@ class _Reader:
         row, width = self._rows[position], self._width[position]
         return row.fixed_bytes_written * width, row.bytes_written * width
 
-    def _half_copies(self, position: int, row: Any) -> Size:
-        if not self._mixed_precision or row.type not in HALF_TYPES:
-            return 0.0, 0.0
-        sizes = [self._size(j) for j in self._inputs[position] if self._width[j] > HALF_WIDTH]
-        fixed, per_sample = (sum(size[axis] for size in sizes) for axis in (0, 1))
-        return (row.weight_bytes + fixed) * HALF_WIDTH, per_sample * HALF_WIDTH
+    def _cast_to(self, row: Any) -> float | None:
+        """Precision that autocast casts what an operator reads to, as a share of single; none if it does not."""
+        if not self._mixed_precision:
+            return None
+        if row.type in HALF_TYPES:
+            return HALF_WIDTH
+        return 1.0 if runs_in_single(row.type, row.operator.lower()) and row.type not in _SUMS else None
 
-    def _single_copies(self, position: int, row: Any) -> Size:
-        if not self._mixed_precision or not runs_in_single(row.type, row.operator.lower()):
+    def _copies(self, position: int, row: Any, precision: float | None) -> Size:
+        """Copies of inputs that have another precision, and of weights."""
+        if precision is None:
             return 0.0, 0.0
-        sizes = [self._size(j) for j in self._inputs[position] if self._width[j] == HALF_WIDTH]
-        fixed, per_sample = (sum(size[axis] for size in sizes) / HALF_WIDTH for axis in (0, 1))
-        return fixed, per_sample
+        cast = [j for j in self._inputs[position] if self._width[j] != precision]
+        sizes = [[size * precision / self._width[j] for size in self._size(j)] for j in cast]
+        fixed, per_sample = (sum(size[axis] for size in sizes) for axis in (0, 1))
+        return fixed + row.weight_bytes * precision * (precision < 1.0), per_sample
 
     def _first_saved(self, position: int, row: Any) -> tuple[tuple[int, ...], Size]:
         """Tensors that an operator is the first to save, by the bytes it saves; and the bytes left over."""
@@ -315,6 +341,8 @@ class _Reader:
         inputs, own = [self._owner[j] for j in self._inputs[position]], self._owner[position]
         if rule.output and not rule.inputs:
             return list(dict.fromkeys([own, *inputs]))
+        if row.type in _SAVE_NO_OUTPUT:
+            return list(dict.fromkeys(inputs))
         with_own = rule.output or abs(remaining - _written(row)) <= _ROUNDING * _written(row)
         return list(dict.fromkeys([*inputs, own] if with_own else inputs))
 
@@ -342,6 +370,8 @@ def read_layers(graph: OpGraph, *, mixed_precision: bool = False, cpu: bool = Fa
 
 #: Types whose backward pass passes the gradient on, whole or as views, without allocating a new one.
 _GRADIENT_PASSES = ("Add", "Sub", "Concat", "Cast")
+#: Types whose parameters are factors of many elements each.
+_BROADCASTS = ("Mul", "Div")
 #: Operators whose parameters are whole at a time where they are sharded: the one in use and the next.
 _GATHERED = 2
 
@@ -354,6 +384,7 @@ class Setting:
     half precision, weights in single. `checkpointing`: blocks of layers save only their inputs and are recomputed in
     the backward pass. `device`: {"cuda", "cpu"}; on a CPU, convolutions copy into oneDNN's layouts, and optimizers
     update one weight at a time. `inference`: a forward pass that saves nothing, without loss, gradients or optimizer.
+    `loss`: whether a cross-entropy of the outputs is computed; else their gradients are given.
     `shards`: GPUs that optimizer states, gradients and parameters are each divided over (ZeRO, FSDP). Gradients are
     whole, operator by operator, until they are reduced; so are the parameters of the operator in use and of the next
     one.
@@ -365,6 +396,7 @@ class Setting:
     device: str = "cuda"
     inference: bool = False
     shards: tuple[int, int, int] = (1, 1, 1)
+    loss: bool = True
 
     @property
     def states(self) -> int:
@@ -374,9 +406,12 @@ class Setting:
         return OPTIMIZER_STATES[check_choice("optimizer", self.optimizer, OPTIMIZER_STATES)]
 
     def optimizer_workspace(self, weights: Sequence[float]) -> float:
-        """Scratch bytes of the optimizer: a copy of all weights on a GPU (multi-tensor kernels), of one on a CPU."""
+        """Scratch bytes of the optimizer: a copy of all weights on a GPU (multi-tensor kernels), of one on a CPU.
+
+        SGD needs none: it updates in place.
+        """
         if self.device == "cuda":
-            return float(sum(weights))
+            return 0.0 if self.optimizer in ("sgd", "momentum") else float(sum(weights))
         return 2.0 * max(weights, default=0.0) if self.optimizer.startswith("adam") else 0.0
 
 
@@ -386,17 +421,21 @@ _DEFAULT = Setting()
 class _Step:
     """Records the allocation events of one training step."""
 
-    def __init__(self, layers: Sequence[Layer], blocks: Sequence[int], setting: Setting) -> None:
+    def __init__(
+        self, layers: Sequence[Layer], names: Sequence[str], setting: Setting, *, blocks: Sequence[int] | None
+    ) -> None:
         self._layers, self._setting = layers, setting
-        self._block = list(blocks) if setting.checkpointing else [-1] * len(layers)
+        self._block = [-1] * len(layers) if blocks is None else list(blocks)
         self._tape = Tape()
         self._alive: dict[int, int] = {}  # storage owner -> tensor, while the forward pass may still read it
         self._saved: list[list[int]] = [[] for _ in layers]  # tensors that live until a layer's backward pass is done
         self._gradient: dict[int, int] = {}  # layer -> tensor
         self._weight_gradients: list[int] = []
-        self._cached_casts: list[int] = []
         self._outputs = _outputs(layers)
-        self._last_reader = _last_readers(layers, self._outputs)
+        self._unread: list[list[int]] = [[] for _ in layers]  # storage owners that nothing refers to after a layer
+        for owner, position in enumerate(_last_references(layers, self._outputs, names)):
+            if position is not None:
+                self._unread[position].append(owner)
 
     def run(self, stored: Sequence[float], batch: Size, kept: float = 0.0) -> AllocationEvents:
         """Allocate parameters (`stored`, bytes), other state (`kept`), optimizer state and batch, then run a step."""
@@ -415,7 +454,7 @@ class _Step:
         for position in range(len(self._layers)):
             self._forward(position, recomputed=self._block[position] >= 0)
         if self._setting.inference:
-            self._release([*self._alive.values(), *self._cached_casts])
+            self._release(list(self._alive.values()))
         else:
             self._update(trained)
         return tape.events(start)
@@ -439,10 +478,13 @@ class _Step:
             self._without_saving(layer)
         else:
             tape.allocate_and_free("workspace", layer.workspace)
-            tape.allocate_and_free("transient", layer.single_copies)
+            if not layer.saves_copies:
+                tape.allocate_and_free("transient", layer.copies)
             save = self._save_block_inputs if recomputed else self._save
             save(position, layer)
-        self._free_unread(layer, position)
+        for owner in self._unread[position]:
+            if owner in self._alive:
+                tape.release(self._alive.pop(owner))
 
     def _save(self, position: int, layer: Layer) -> None:
         saved = self._saved[position]
@@ -451,21 +493,18 @@ class _Step:
         saved += [self._tape.allocate("activations", size) for size in extras if any(size)]
 
     def _kept_copies(self, layer: Layer) -> Size:
-        """Copies to half precision that the backward pass finds; those of sharded parameters are gathered anew."""
-        fixed, per_sample = layer.half_copies
+        """Copies in another precision that the backward pass finds; those of sharded parameters are gathered anew."""
+        fixed, per_sample = layer.copies if layer.saves_copies else (0.0, 0.0)
         return (max(fixed - HALF_WIDTH * layer.weights, 0.0) if self._setting.shards[2] > 1 else fixed), per_sample
 
     def _without_saving(self, layer: Layer) -> None:
-        """Scratch memory of inference: the output in another layout, and copies to half precision.
+        """Scratch memory of inference: the output in another layout, and copies in another precision.
 
-        Autocast caches its copies of weights, not those of activations.
+        Under ``torch.inference_mode`` autocast caches no copies of weights.
         """
         fixed, per_sample = layer.workspace
         self._tape.allocate_and_free("workspace", (fixed, min(per_sample, layer.output[1])))
-        fixed, per_sample = layer.half_copies
-        if fixed:
-            self._cached_casts.append(self._tape.allocate("transient", (fixed, 0.0)))
-        self._tape.allocate_and_free("transient", (0.0, per_sample))
+        self._tape.allocate_and_free("transient", layer.copies)
 
     def _save_block_inputs(self, position: int, layer: Layer) -> None:
         """Save what a block reads from outside until the backward pass of its first layer is done."""
@@ -475,18 +514,21 @@ class _Step:
             self._tape.retain(self._alive[o]) for o in outside if o in self._alive
         ]
 
-    def _free_unread(self, layer: Layer, position: int) -> None:
-        """Release outputs after their last reader."""
-        for owner in dict.fromkeys(_storage_touched(layer, self._layers)):
-            if self._last_reader[owner] <= position and owner in self._alive:
-                self._tape.release(self._alive.pop(owner))
-
     def _loss(self) -> None:
-        """Cross-entropy of each output: save the log-softmax, then compute the gradient of the output from its own."""
-        log_softmax = [self._tape.allocate("activations", self._layers[i].output) for i in self._outputs]
-        for position, saved in zip(self._outputs[::-1], log_softmax[::-1], strict=True):
-            inner = self._tape.allocate("transient", self._layers[position].output)
-            self._gradient[position] = self._tape.allocate("transient", self._layers[position].output)
+        """Cross-entropy of each output: save the log-softmax, then compute the gradient of the output from its own.
+
+        Both are in single precision. Gradients that are given live on, as they are not the step's own.
+        """
+        tape, outputs = self._tape, [self._layers[position] for position in self._outputs]
+        if not self._setting.loss:
+            given = [tape.retain(tape.allocate("input", layer.output)) for layer in outputs]
+            self._gradient = dict(zip(self._outputs, given, strict=True))
+            return
+        single = [(layer.output[0] / layer.width, layer.output[1] / layer.width) for layer in outputs]
+        log_softmax = [tape.allocate("activations", size) for size in single]
+        for position, size, saved in zip(self._outputs[::-1], single[::-1], log_softmax[::-1], strict=True):
+            inner = tape.allocate("transient", size)
+            self._gradient[position] = tape.allocate("transient", self._layers[position].output)
             self._release([inner, saved])
 
     def _backward(self) -> None:
@@ -514,15 +556,21 @@ class _Step:
         if gradient is not None:
             made = self._input_gradients(layer, gradient)
             if layer.weights:
-                shards, (fixed, per_sample) = self._setting.shards[1], layer.gradient
-                self._tape.allocate_and_free("gradients", (fixed * (shards > 1), 0.0))
-                self._weight_gradients.append(self._tape.allocate("gradients", (fixed / shards, per_sample)))
+                self._make_weight_gradient(layer)
             self._tape.allocate_and_free("workspace", layer.workspace)
-            self._tape.allocate_and_free("transient", layer.single_copies)
+            if not layer.saves_copies:
+                self._tape.allocate_and_free("transient", layer.copies)
             self._tape.release(gradient)
         self._release(self._saved[position])
         for producer, tensor in made:
             self._accumulate(producer, tensor)
+
+    def _make_weight_gradient(self, layer: Layer) -> None:
+        if layer.type in _BROADCASTS:  # its terms, before they are summed up
+            self._tape.allocate_and_free("transient", layer.output)
+        shards, (fixed, per_sample) = self._setting.shards[1], layer.gradient
+        self._tape.allocate_and_free("gradients", (fixed * (shards > 1), 0.0))
+        self._weight_gradients.append(self._tape.allocate("gradients", (fixed / shards, per_sample)))
 
     def _input_gradients(self, layer: Layer, gradient: int) -> list[tuple[int, int]]:
         made = []
@@ -557,14 +605,29 @@ def _outputs(layers: Sequence[Layer]) -> list[int]:
     return found or list(range(len(layers)))[-1:]
 
 
-def _last_readers(layers: Sequence[Layer], outputs: Sequence[int]) -> list[int]:
-    last = list(range(len(layers)))
+def _last_references(layers: Sequence[Layer], outputs: Sequence[int], names: Sequence[str]) -> list[int | None]:
+    """Layer after which nothing refers to the output of each; none for those that live to the end of the step."""
+    last, calls = list(range(len(layers))), _calls(names)
     for position, layer in enumerate(layers):
         for owner in _storage_touched(layer, layers):
-            last[owner] = max(last[owner], position)
-    for position in outputs:  # the loss reads them, and variables refer to them until the end
-        last[layers[position].storage_owner] = len(layers)
-    return last
+            # Whoever calls a module refers to what it gives it until it returns.
+            ends = (end for start, end in calls[position] if owner < start)
+            last[owner] = max(last[owner], next(ends, position))
+    to_the_end = {layers[position].storage_owner for position in outputs}  # the loss and variables refer to them
+    return [None if owner in to_the_end else position for owner, position in enumerate(last)]
+
+
+def _calls(names: Sequence[str]) -> list[list[tuple[int, int]]]:
+    """First and last operator of the calls of modules that each operator is in, outermost first."""
+    paths, found = [name.split(".") for name in names], [list[tuple[int, int]]() for _ in names]
+    for depth in range(1, max(map(len, paths), default=0) + 1):
+        modules = [path[:depth] for path in paths]
+        for module, run in itertools.groupby(range(len(names)), modules.__getitem__):
+            call = list(run)
+            if len(module) == depth:
+                for position in call:
+                    found[position].append((call[0], call[-1]))
+    return found
 
 
 def step_events(graph: OpGraph, setting: Setting = _DEFAULT) -> AllocationEvents:
@@ -575,6 +638,9 @@ def step_events(graph: OpGraph, setting: Setting = _DEFAULT) -> AllocationEvents
     unused = graph.parameter_bytes - sum(stored)
     # Token ids take 8 bytes, numbers 4.
     batch = float(sum(np.prod(shape) * (8.0 if len(shape) == 1 else 4.0) for shape in graph.input_shapes))
-    blocks = checkpoint_blocks(graph.nodes["name"].tolist(), graph.producers) if setting.checkpointing else []
     stored += [unused] if unused > 0 else []
-    return _Step(layers, blocks, setting).run(stored, (0.0, batch), graph.state_bytes)
+    names = graph.nodes["name"].tolist()
+    blocks = checkpoint_blocks(names, graph.producers) if setting.checkpointing else None
+    # Compiled steps have no calls of modules, nor variables.
+    calls = names if graph.framework == "pytorch" else [""] * len(names)
+    return _Step(layers, calls, setting, blocks=blocks).run(stored, (0.0, batch), graph.state_bytes)

@@ -85,12 +85,14 @@ def memory_covariates(job: TrainingJob) -> dict[str, float]:
     }
 
 
-def memory_inputs(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
-    """Columns of `interpolated_features` and of `memory_covariates`, a row a job; equal simulations run once."""
+def memory_inputs(jobs: Sequence[TrainingJob], settings: Sequence[Setting] | None = None) -> pd.DataFrame:
+    """Columns of `interpolated_features` and of `memory_covariates`, a row a job; equal simulations run once.
+
+    `settings`: of the simulations, if not those of `memory_setting`.
+    """
     graphs, positions = distinct_graphs(list(jobs))
-    runs = pd.DataFrame(
-        {"graph": positions, "setting": list(map(memory_setting, jobs)), "batch": [job.batch_size for job in jobs]}
-    )
+    settings = [memory_setting(job) for job in jobs] if settings is None else list(settings)
+    runs = pd.DataFrame({"graph": positions, "setting": settings, "batch": [job.batch_size for job in jobs]})
     parts = [
         interpolated_features(graphs[graph], rows["batch"], setting).set_axis(rows.index)
         for (graph, setting), rows in runs.groupby(["graph", "setting"], sort=False)

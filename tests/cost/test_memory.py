@@ -20,7 +20,9 @@ from gpudemand.cost.memory import (
     simulate_memory,
 )
 from gpudemand.cost.memory_model import MemoryModel, largest_that, max_batch_size
+from gpudemand.cost.meter import PLAN_COLUMNS, configuration_from_row
 from gpudemand.cost.step_time_model import FarFromTrainingWarning
+from gpudemand.datasets.registry import data_folder
 from tests.tiers import slow_where
 
 torch = pytest.importorskip("torch")
@@ -151,6 +153,90 @@ def test_simulated_peak_of_inference_is_that_of_torch(name: str, within: float) 
     simulated = found.allocated - found.parts["parameters"] - found.parts["input"]
     assert simulated == pytest.approx(_measured_inference_peak(module, x), rel=within)
     assert found.parts["optimizer_state"] == found.parts["gradients"] == 0
+
+
+class _Nested(torch.nn.Module):
+    """A wide input that is read once, by the first of the modules within the one that is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers = [torch.nn.Linear(512, 64), torch.nn.Linear(64, 256), torch.nn.Linear(256, 8)]
+        self.wide, self.inner = torch.nn.Linear(16, 512), torch.nn.Sequential(*layers)
+
+    def forward(self, x):
+        return self.inner(self.wide(x))
+
+
+def test_what_a_module_was_given_lives_until_it_returns() -> None:
+    graph, setting = OpGraph.from_torch(_Nested(), (16,)), Setting(device="cpu", inference=True)
+    found = simulate_memory(graph, 128, setting)
+    simulated = found.allocated - found.parts["parameters"] - found.parts["input"]
+    assert simulated == pytest.approx(128 * 4 * (512 + 64 + 256), rel=0.002)
+    assert simulated == pytest.approx(_measured_inference_peak(_Nested(), torch.randn(128, 16)), rel=0.01)
+
+
+#: Of cuBLAS, in GiB: two workspaces on Hopper.
+_CUBLAS_GIB = 0.07
+
+
+@pytest.mark.parametrize(
+    ("network", "batch", "precision"),
+    slow_where(
+        lambda case: case[0] not in ("gpt", "lstm", "resnext29"),
+        [
+            ("gpt", 638, "fp32"),
+            ("lstm", 293, "fp32"),
+            ("resnext29", 137, "fp32"),
+            ("shufflenet_v2", 312, "fp32"),
+            ("densenet121", 1000, "tf32"),
+            ("vit_small", 138, "tf32"),
+            ("preact_resnet18", 922, "bf16"),
+            ("resnext29", 189, "bf16"),
+        ],
+    ),
+)
+def test_simulated_peak_is_that_measured_on_a_gpu(network: str, batch: int, precision: str) -> None:
+    rows = pd.read_csv(data_folder() / "cost" / "h200" / "networks.csv").query("status == 'ok'")
+    row = rows[rows[["network", "batch_size", "precision"]].eq([network, batch, precision]).all(axis=1)].iloc[0]
+    job = configuration_from_row(row[list(PLAN_COLUMNS)].to_dict())
+    graph = OpGraph.from_torch(job.build(zoo), job.input_shape)
+    found = simulate_memory(graph, batch, Setting(job.optimizer, precision == "bf16"))
+    assert found.allocated / 2**30 + _CUBLAS_GIB == pytest.approx(row["allocated_gib"], rel=0.02)
+
+
+class _Dropped(torch.nn.Module):
+    """Attention that drops weights in training."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.inputs, self.share = torch.nn.Linear(64, 192), share
+
+    def forward(self, x):
+        parts = (part.unflatten(-1, (4, 16)).transpose(1, 2) for part in self.inputs(x).chunk(3, -1))
+        out = torch.nn.functional.scaled_dot_product_attention(*parts, dropout_p=self.share if self.training else 0.0)
+        return out.transpose(1, 2).contiguous().flatten(2)
+
+
+def test_attention_with_dropout_is_one_kernel() -> None:
+    """On a GPU: neither its weights are saved, nor is its result copied."""
+    plain, dropped = (OpGraph.from_torch(_Dropped(share), (32, 64), train=True) for share in (0.0, 0.1))
+    assert list(dropped.nodes["type"]) == list(plain.nodes["type"]) == ["Gemm", "Attention"]
+    assert simulate_memory(dropped, 64) == simulate_memory(plain, 64)
+
+
+def test_logits_of_mixed_precision_have_a_loss_in_single() -> None:
+    """Of bf16 logits the log-softmax and its gradient take twice as much as they."""
+    graph = OpGraph.from_torch(torch.nn.Linear(8, 50_000), (8,))
+    with_loss, without = (
+        simulate_memory(graph, 512, Setting(mixed_precision=True, loss=loss)).allocated for loss in (True, False)
+    )
+    logits = 2.0 * 512 * 50_000
+    assert with_loss - without == pytest.approx(4 * logits, rel=0.01)
+
+
+def test_only_optimizers_with_roots_need_scratch_memory() -> None:
+    scratch = {name: Setting(name).optimizer_workspace([4.0, 8.0]) for name in ("sgd", "momentum", "adam", "adamw")}
+    assert scratch == {"sgd": 0.0, "momentum": 0.0, "adam": 12.0, "adamw": 12.0}
 
 
 class _Generated(torch.nn.Module):
