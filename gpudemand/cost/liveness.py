@@ -316,7 +316,10 @@ class _Reader:
         """Copies of inputs that have another precision, and of weights."""
         if precision is None:
             return 0.0, 0.0
-        cast = [j for j in self._inputs[position] if self._width[j] != precision]
+        inputs = self._inputs[position]
+        if precision < 1.0 and not any(self._owner[j] in self._saved for j in inputs):
+            inputs = ()  # what no operator saved so far, a frozen layer does not, either
+        cast = [j for j in inputs if self._width[j] != precision]
         sizes = [[size * precision / self._width[j] for size in self._size(j)] for j in cast]
         fixed, per_sample = (sum(size[axis] for size in sizes) for axis in (0, 1))
         return fixed + row.weight_bytes * precision * (precision < 1.0), per_sample
@@ -610,9 +613,12 @@ def _last_references(layers: Sequence[Layer], outputs: Sequence[int], names: Seq
     last, calls = list(range(len(layers))), _calls(names)
     for position, layer in enumerate(layers):
         for owner in _storage_touched(layer, layers):
-            # Whoever calls a module refers to what it gives it until it returns.
+            # Whoever calls a module refers to what it gives it until it returns,
             ends = (end for start, end in calls[position] if owner < start)
             last[owner] = max(last[owner], next(ends, position))
+        if layer.type == "Concat":  # and a list to its tensors, until the call that it is made in returns.
+            for owner in (layers[j].storage_owner for j in layer.inputs):
+                last[owner] = max(last[owner], calls[position][-1][1])
     to_the_end = {layers[position].storage_owner for position in outputs}  # the loss and variables refer to them
     return [None if owner in to_the_end else position for owner, position in enumerate(last)]
 
@@ -642,5 +648,5 @@ def step_events(graph: OpGraph, setting: Setting = _DEFAULT) -> AllocationEvents
     names = graph.nodes["name"].tolist()
     blocks = checkpoint_blocks(names, graph.producers) if setting.checkpointing else None
     # Compiled steps have no calls of modules, nor variables.
-    calls = names if graph.framework == "pytorch" else [""] * len(names)
-    return _Step(layers, calls, setting, blocks=blocks).run(stored, (0.0, batch), graph.state_bytes)
+    frames = names if graph.framework == "pytorch" else [str(position) for position in range(len(names))]
+    return _Step(layers, frames, setting, blocks=blocks).run(stored, (0.0, batch), graph.state_bytes)

@@ -191,7 +191,7 @@ _JOB_CATEGORIES = ("device_name", "precision", "layout", "framework", "framework
 _JOB_COUNTS = ("n_gpus", "optimizer_states")
 #: Prior standard deviations of the log factors of the fixed part, of the rest and of the host, and noise of a log
 #: measurement.
-_PRIOR_STD, _NOISE_STD = np.array([2.0, 0.3, 0.3]), 0.08
+_PRIOR_STD, _NOISE_STD = np.array([2.0, 0.3, 2.0]), 0.08
 #: Keys of stored arrays: inputs of measured jobs, in the order of `Inputs`.
 MEASURED_KEYS = ("measured_network", "measured_hardware", "measured_stack")
 #: Types and shapes of the arrays of a stored calibration.

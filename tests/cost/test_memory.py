@@ -175,6 +175,26 @@ def test_what_a_module_was_given_lives_until_it_returns() -> None:
     assert simulated == pytest.approx(_measured_inference_peak(_Nested(), torch.randn(128, 16)), rel=0.01)
 
 
+class _Listed(torch.nn.Module):
+    """Two branches that are concatenated, and read by a layer of the same module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.last = (torch.nn.Linear(width, 256) for width in (16, 16, 512))
+
+    def forward(self, x):
+        branches = [self.left(x), self.right(x)]
+        return self.last(torch.cat(branches, 1))
+
+
+def test_a_list_of_tensors_lives_until_its_call_returns() -> None:
+    module = torch.nn.Sequential(_Listed(), torch.nn.Linear(256, 4))
+    found = simulate_memory(OpGraph.from_torch(module, (16,)), 128, Setting(device="cpu", inference=True))
+    simulated = found.allocated - found.parts["parameters"] - found.parts["input"]
+    assert simulated == pytest.approx(128 * 4 * (2 * 256 + 512 + 256), rel=0.002)
+    assert simulated == pytest.approx(_measured_inference_peak(module, torch.randn(128, 16)), rel=0.01)
+
+
 #: Of cuBLAS, in GiB: two workspaces on Hopper.
 _CUBLAS_GIB = 0.07
 

@@ -72,3 +72,21 @@ def test_single_precision_copies_are_saved_instead_of_what_was_cast() -> None:
     power = next(layer for layer in read_layers(OpGraph.from_torch(_Widened(), (8, 64)), mixed_precision=True)[2:])
     assert (power.type, power.saves, power.saves_copies) == ("Pow", (), True)
     assert power.copies == (0.0, 4.0 * 8 * 256)
+
+
+class _Adapted(torch.nn.Module):
+    """A frozen layer with an adapter beside it (LoRA)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.base = torch.nn.LayerNorm(256), torch.nn.Linear(256, 256, bias=False).requires_grad_(False)
+        self.adapter = torch.nn.Sequential(torch.nn.Linear(256, 4, bias=False), torch.nn.Linear(4, 256, bias=False))
+
+    def forward(self, x):
+        x = self.norm(x)
+        return self.base(x) + self.adapter(x)
+
+
+def test_a_frozen_layer_saves_no_input() -> None:
+    saved = _saved_under_autocast(_Adapted(), torch.randn(2, 512, 256))
+    assert _saved_bytes(_Adapted(), (512, 256)) == pytest.approx(saved, rel=0.01)
