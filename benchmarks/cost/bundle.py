@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.cost.h200 import own_memory, own_table, time_model_of, together
-from benchmarks.cost.memory_load import READERS, described
+from benchmarks.cost.memory_load import public_memory
 from benchmarks.cost.scripts import bundle_effect
 from benchmarks.cost.table import time_table
 from benchmarks.cost.traced import CACHE, TraceCache
@@ -38,13 +38,7 @@ def time_model(data: Path, cache: TraceCache) -> tuple[StepTimeModel, pd.DataFra
 
 def memory_model(data: Path, cache: TraceCache, *, trace: bool) -> tuple[MemoryModel, pd.DataFrame]:
     """Fit memory on the usable rows and our own."""
-    rows = READERS["gpumemnet"](data / "gpumemnet")
-    public, (own, found) = described(rows[rows["usable"]], cache, trace=trace), own_table(cache)
-    inputs = own_memory(own, found)
-    inputs = inputs.loc[:, ~inputs.columns.str.startswith(("compile:", "share:"))].assign(
-        **own[["network", "family", "device_name", "memory_gib"]]
-    )
-    jobs = together(public, inputs)
+    jobs = together(public_memory(data, cache, trace=trace), own_memory(*own_table(cache)))
     return MemoryModel().fit(jobs, jobs["memory_gib"], groups=jobs["family"]), jobs
 
 

@@ -18,13 +18,13 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import GroupKFold, KFold
 
-from benchmarks.cost.h200 import own_memory, own_table, public_model
+from benchmarks.cost.h200 import own_memory, own_table, public_model, together
+from benchmarks.cost.memory_load import public_memory
 from benchmarks.cost.score import predictions, summary
 from benchmarks.cost.table import table_of, time_table
 from benchmarks.cost.traced import TraceCache
 from benchmarks.cost.tracks import TRACKS, within
 from gpudemand._array import FloatArray, IntArray
-from gpudemand.cost import TrainingJob
 from gpudemand.cost.host import LAUNCHES
 from gpudemand.cost.memory_model import MemoryModel
 from gpudemand.cost.step_time_model import DEVICE_TIME, StepTimeModel
@@ -45,7 +45,9 @@ def run(data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
     """Log the errors by track and kind of rows; return the ratios of prediction and measurement."""
     own, jobs = own_table(cache, trace=trace)
     tracks = step_times(own, public_model(time_table(data, cache, trace=trace)))
-    tracks["memory"] = memory(own, jobs)
+    measured = own_memory(own, jobs)
+    tracks["memory"] = memory(measured)
+    tracks["memory, as bundled"] = memory(measured, public_memory(data, cache, trace=trace))
     log.info("\nown rows on an H200:\n%s", errors_of(tracks, own).round(3).to_string())
     parts = [_ratios(f"h200, {name}", out, own) for name, out in tracks.items()]
     return pd.concat(parts, ignore_index=True)
@@ -108,13 +110,14 @@ def small_to_large(own: pd.DataFrame, rows: IntArray) -> IntArray:
     return np.asarray(order[(np.linspace(0.05, 0.95, _MEASURED) * (len(order) - 1)).astype(int)])
 
 
-def memory(own: pd.DataFrame, jobs: list[TrainingJob]) -> pd.DataFrame:
-    """Predicted memory with families of networks held out."""
-    X, y, families = own_memory(own, jobs), own["memory_gib"].to_numpy(), own["family"].astype(str).to_numpy()
+def memory(own: pd.DataFrame, public: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Predicted memory of own rows, families of networks held out, with public rows in training if there are any."""
     parts = []
     for train, test in _folds(own, GroupKFold(_FOLDS)):
-        model = MemoryModel().fit(X.iloc[train], y[train], groups=families[train])
-        parts.append(_intervals(model.predict_all(X.iloc[test], [90]), y[test], test))
+        known = own.iloc[train] if public is None else together(public, own.iloc[train])
+        model = MemoryModel().fit(known, known["memory_gib"], groups=known["family"].astype(str))
+        found = model.predict_all(own.iloc[test], [90])
+        parts.append(_intervals(found, own["memory_gib"].to_numpy()[test], test))
     return pd.concat(parts)
 
 
@@ -166,7 +169,10 @@ def alone(data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
 def ledger_lines(data: Path, cache: TraceCache) -> dict[str, float]:
     """Errors that the ledger keeps: of own rows, and of each generation of GPUs held out with all newer ones."""
     own, jobs = own_table(cache, trace=False)
-    tracks = {**step_times(own, public_model(time_table(data, cache, trace=False))), "memory": memory(own, jobs)}
+    tracks = {
+        **step_times(own, public_model(time_table(data, cache, trace=False))),
+        "memory": memory(own_memory(own, jobs)),
+    }
     found = errors_of(tracks, own)
     lines = {
         f"H200, {track}, {kind}": row

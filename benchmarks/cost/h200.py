@@ -114,11 +114,13 @@ def own_table(cache: TraceCache, *, trace: bool = True) -> tuple[pd.DataFrame, l
 
 
 def own_memory(own: pd.DataFrame, jobs: list[TrainingJob]) -> pd.DataFrame:
-    """Inputs of `MemoryModel`; single operators and decoders were given gradients and have no loss."""
+    """Inputs of `MemoryModel` and what was measured; single operators and decoders were given gradients, no loss."""
     settings = [
         replace(memory_setting(job), loss=what not in _DESIGNS) for job, what in zip(jobs, own["set"], strict=True)
     ]
-    return memory_inputs(jobs, settings)
+    inputs = memory_inputs(jobs, settings)
+    inputs = inputs.loc[:, ~inputs.columns.str.startswith(("compile:", "share:"))]
+    return inputs.assign(**own[["network", "family", "device_name", "memory_gib"]])
 
 
 def time_model_of(public: pd.DataFrame | None, own: pd.DataFrame) -> StepTimeModel:

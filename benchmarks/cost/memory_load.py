@@ -84,6 +84,12 @@ def schedtune(folder: Path) -> pd.DataFrame:
 READERS = {"gpumemnet": gpumemnet, "schedtune": schedtune}
 
 
+def public_memory(data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
+    """Features of the usable rows on an A100."""
+    rows = gpumemnet(data / "gpumemnet")
+    return described(rows[rows["usable"]], cache, trace=trace)
+
+
 def described(rows: pd.DataFrame, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
     """Add `memory_features` and the family; missing graphs are traced, networks without one are dropped."""
     if trace:

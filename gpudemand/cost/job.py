@@ -78,8 +78,8 @@ class TrainingJob:
     batch_size : int, optional
         Samples a step on each GPU, by default 32; of a `Transformer` on each replica, by default unknown.
     optimizer : {"sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw"}, default="sgd"
-        ``momentum`` is SGD with momentum. Of a `Transformer` also ``adamw_bf16``, ``adamw_8bit``, ``adafactor`` and
-        ``muon``; None is AdamW with states of unknown precision.
+        ``momentum`` is SGD with momentum; no weight decay, which would copy gradients. Of a `Transformer` also
+        ``adamw_bf16``, ``adamw_8bit``, ``adafactor`` and ``muon``; None is AdamW with states of unknown precision.
     precision : {"fp32", "tf32", "fp16", "amp", "bf16", "fp8", "fp4"}, default="fp32"
         ``fp16`` (also called ``amp``) and ``bf16`` are automatic mixed precision: weights stay in single precision.
         ``fp8`` and ``fp4`` are for the linear layers of a `Transformer`.
@@ -99,7 +99,8 @@ class TrainingJob:
     input_dtype : str, or a list or dict of str, optional
         As for `OpGraph.from_torch`.
     mode : {"training", "inference"}, default="training"
-        A training step, or a forward pass in evaluation mode without gradients, which `optimizer` has no part in.
+        A training step, with a cross-entropy of the outputs, or a forward pass in evaluation mode without gradients
+        (``torch.inference_mode``), which `optimizer` has no part in.
     parallel : Parallel, optional
         Layout over the GPUs. None is data parallelism, of a `Transformer` on several GPUs unknown.
     micro_batch, accumulate : int, optional

@@ -38,6 +38,8 @@ _DEVICE = "device_sms"
 #: Whether the CUDA context loads all kernels at the start, as before PyTorch 2.0; later ones are loaded when first used
 #: (``CUDA_MODULE_LOADING=LAZY``; NVIDIA, "CUDA C++ Programming Guide", lazy loading).
 LOADED = "context:loaded"
+#: Amounts of which these earlier versions take more: convolutions unfold their input, and gradients are copied.
+_EARLIER = ("workspace:layout", "workspace:columns", "part:parameters")
 #: Terms of compiled networks; zero for eager ones.
 _COMPILED = "compile:"
 #: Columns that tell whether a job is larger than any in training.
@@ -239,6 +241,7 @@ class MemoryModel(IntervalMixin, BaseEstimator):
         terms = (X[[*AMOUNTS, *compiled]].astype(float) / GIB).assign(start=1.0)
         if LOADED in self.feature_names_in_:
             terms[LOADED] = X[LOADED].astype(float) if LOADED in X.columns else 0.0
+            terms = terms.assign(**{f"earlier:{name}": terms[name] * terms[LOADED] for name in _EARLIER})
         if _DEVICE not in self.feature_names_in_:
             return terms
         return terms.assign(**{_DEVICE: np.log(np.maximum(X[_DEVICE].astype(float).fillna(USUAL_SMS), 1.0))})

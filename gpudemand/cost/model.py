@@ -243,8 +243,9 @@ def accumulated_seconds(job: TrainingJob, first: float, single: float) -> float:
 #: File of a stored model that lists the others.
 MANIFEST = "model.json"
 #: Version of the stored files; 3 lists their checksums, 4 has step times by kind of kernel, 5 jobs that
-#: devices were calibrated with, 6 caches as work that is saved, 7 hosts.
-_FORMAT = 7
+#: devices were calibrated with, 6 caches as work that is saved, 7 hosts, 8 memory as it
+#: was measured on an H200.
+_FORMAT = 8
 Models = dict[tuple[str, str], Any]
 #: What numpy and zipfile raise of a file that is none of theirs.
 _DAMAGED = (
