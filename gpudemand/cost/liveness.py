@@ -318,7 +318,7 @@ class _Reader:
             return 0.0, 0.0
         inputs = self._inputs[position]
         if precision < 1.0 and not any(self._owner[j] in self._saved for j in inputs):
-            inputs = ()  # what no operator saved so far, a frozen layer does not, either
+            inputs = []  # what no operator saved so far, a frozen layer does not, either
         cast = [j for j in inputs if self._width[j] != precision]
         sizes = [[size * precision / self._width[j] for size in self._size(j)] for j in cast]
         fixed, per_sample = (sum(size[axis] for size in sizes) for axis in (0, 1))
