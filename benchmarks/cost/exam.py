@@ -116,7 +116,9 @@ def memory(own: pd.DataFrame, public: pd.DataFrame | None = None) -> pd.DataFram
     for train, test in _folds(own, GroupKFold(_FOLDS)):
         known = own.iloc[train] if public is None else together(public, own.iloc[train])
         model = MemoryModel().fit(known, known["memory_gib"], groups=known["family"].astype(str))
-        found = model.predict_all(own.iloc[test], [90])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = model.predict_all(own.iloc[test], [90])
         parts.append(_intervals(found, own["memory_gib"].to_numpy()[test], test))
     return pd.concat(parts)
 

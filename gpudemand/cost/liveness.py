@@ -275,7 +275,7 @@ class _Reader:
         fixed, rest = (size * (precision or 1.0) for size in traced)
         rest *= self._extra_factor(row)
         if row.type in _CHANNEL_STATISTICS:
-            statistics = min(rest, 2.0 * 4.0 * row.output_shape[1] / _TRACED)
+            statistics = min(rest, 2.0 * 4.0 * math.prod(row.output_shape[1:2]) / _TRACED)
             fixed, rest = fixed + statistics * _TRACED, rest - statistics
         if self._is_fused(row):  # a number a row
             rest = min(rest, 4.0 * math.prod(row.output_shape[:-1]))
