@@ -215,6 +215,16 @@ class Layer(NamedTuple):
         """Bytes of the gradient of its parameters."""
         return self.output if self.is_sparse else (self.weights, 0.0)
 
+    @property
+    def saved_copies(self) -> Size:
+        """Bytes of the copies that it saves."""
+        return self.copies if self.saves_copies else (0.0, 0.0)
+
+    @property
+    def passing_copies(self) -> Size:
+        """Bytes of the copies that are freed when it is done, as are those of its gradient."""
+        return (0.0, 0.0) if self.saves_copies else self.copies
+
 
 class _Reader:
     """Reads the rows of a graph once, in order."""
@@ -274,7 +284,7 @@ class _Reader:
         """What is saved beside known tensors, of what the trace saves in single precision."""
         fixed, rest = (size * (precision or 1.0) for size in traced)
         rest *= self._extra_factor(row)
-        if row.type in _CHANNEL_STATISTICS:
+        if row.type in _CHANNEL_STATISTICS:  # mean and deviation of each channel
             statistics = min(rest, 2.0 * 4.0 * math.prod(row.output_shape[1:2]) / _TRACED)
             fixed, rest = fixed + statistics * _TRACED, rest - statistics
         if self._is_fused(row):  # a number a row
@@ -481,8 +491,7 @@ class _Step:
             self._without_saving(layer)
         else:
             tape.allocate_and_free("workspace", layer.workspace)
-            if not layer.saves_copies:
-                tape.allocate_and_free("transient", layer.copies)
+            tape.allocate_and_free("transient", layer.passing_copies)
             save = self._save_block_inputs if recomputed else self._save
             save(position, layer)
         for owner in self._unread[position]:
@@ -497,7 +506,7 @@ class _Step:
 
     def _kept_copies(self, layer: Layer) -> Size:
         """Copies in another precision that the backward pass finds; those of sharded parameters are gathered anew."""
-        fixed, per_sample = layer.copies if layer.saves_copies else (0.0, 0.0)
+        fixed, per_sample = layer.saved_copies
         return (max(fixed - HALF_WIDTH * layer.weights, 0.0) if self._setting.shards[2] > 1 else fixed), per_sample
 
     def _without_saving(self, layer: Layer) -> None:
@@ -561,8 +570,7 @@ class _Step:
             if layer.weights:
                 self._make_weight_gradient(layer)
             self._tape.allocate_and_free("workspace", layer.workspace)
-            if not layer.saves_copies:
-                self._tape.allocate_and_free("transient", layer.copies)
+            self._tape.allocate_and_free("transient", layer.passing_copies)
             self._tape.release(gradient)
         self._release(self._saved[position])
         for producer, tensor in made:
