@@ -231,7 +231,7 @@ def device_figure(kind: str, term: str = "") -> str:
     """
     if term in ("flops", "tiles"):
         return "peak_tflops" if kind in MATRIX_KINDS else "fp32_tflops"
-    return "bandwidth_gb_s" if term in ("bytes", "filters") or kind in ("layout", "update") else ""
+    return "bandwidth_gb_s" if term in ("bytes", "filters", "channels") or kind in ("layout", "update") else ""
 
 
 def _network(terms: pd.DataFrame, coefficients: pd.Series) -> FloatArray:

@@ -89,9 +89,7 @@ class Hosts(NamedTuple):
         host = np.zeros(len(launches))
         for key, rows in groups.items():
             host[rows] = launches[rows] * np.exp(posteriors[key][0])
-        bound = (host > 0.0) & (host > 2.0 * device)
-        scatter = np.abs(np.log(seconds[bound] / step_seconds(device[bound], host[bound])))
-        return found._replace(noise=max(1.4826 * float(np.median(scatter)), _NOISE) if len(scatter) >= _FEW else _NOISE)
+        return found._replace(noise=_scatter(seconds, device, host) or _NOISE)
 
     def of(self, names: Sequence[Any]) -> tuple[FloatArray, FloatArray]:
         """Log seconds a launch on the hosts of GPUs, and their deviations, each of shape (n,)."""
@@ -124,18 +122,21 @@ class Hosts(NamedTuple):
     def measured(self, jobs: pd.DataFrame, seconds: FloatArray, device: FloatArray, *, here: bool) -> Hosts:
         """These hosts, with those of the GPUs of measured steps as these tell; earlier ones of them are replaced.
 
-        Arguments as of `fit`. `here`: whether predictions are for these machines.
+        The noise is that of the measured steps, where enough of them are bound by their hosts. Arguments as of `fit`.
+        `here`: whether predictions are for these machines.
         """
-        launches = jobs[LAUNCHES].to_numpy(dtype=float)
-        found = [
-            (gpu, *_posterior(launches[rows], seconds[rows], device[rows], *self._of(gpu)), float(here))
-            for (gpu, _), rows in _machines(jobs).items()
-        ]
+        launches, host = jobs[LAUNCHES].to_numpy(dtype=float), np.zeros(len(jobs))
+        found = []
+        for (gpu, _), rows in _machines(jobs).items():
+            posterior = _posterior(launches[rows], seconds[rows], device[rows], *self._of(gpu))
+            host[rows] = launches[rows] * np.exp(posterior[0])
+            found.append((gpu, *posterior, float(here)))
         new = {gpu for gpu, *_ in found}
         kept = [
             host for host in zip(self.names, self.logs, self.deviations, self.here, strict=True) if host[0] not in new
         ]
-        return self._with([*kept, *found])
+        noise = _scatter(seconds, device, host) or self.noise
+        return self._with([*kept, *found])._replace(noise=noise)
 
     def _with(self, hosts: Sequence[tuple[str, float, float, float]]) -> Hosts:
         names, logs, deviations, here = zip(*hosts, strict=True) if hosts else ((), (), (), ())
@@ -184,6 +185,13 @@ def _posterior(
     weights = np.exp(density - density.max())
     center = float(np.average(_LOGS, weights=weights))
     return center, float(np.sqrt(np.average((_LOGS - center) ** 2, weights=weights)))
+
+
+def _scatter(seconds: FloatArray, device: FloatArray, host: FloatArray) -> float:
+    """Deviation of the log seconds of steps that their host bounds; 0 if these are too few to tell."""
+    bound = (host > 0.0) & (host > 2.0 * device)
+    errors = np.abs(np.log(seconds[bound] / step_seconds(device[bound], host[bound])))
+    return max(1.4826 * float(np.median(errors)), _NOISE) if len(errors) >= _FEW else 0.0
 
 
 def _population(posteriors: dict[tuple[str, str], tuple[float, float]]) -> Hosts:

@@ -90,7 +90,7 @@ WORK_TERMS = tuple(
     for name in (
         *(f"{kind}:{term}" for kind in KINDS for term in ("bytes", "flops", "launch")),
         *(f"{kind}:tiles" for kind in MATRIX_KINDS),
-        *("conv_depthwise:filters", "layout", "update", "start", *PARALLEL_TERMS),
+        *("conv_depthwise:filters", "batch_norm:channels", "layout", "update", "start", *PARALLEL_TERMS),
     )
 )
 #: Columns that `step_terms` reads.
@@ -121,6 +121,8 @@ _WIDE_SHARE, _WIDEST = 0.12, 11
 #: Cache of a device that does not say how much it has: that of most GPUs from 2017 to 2021.
 _USUAL_L2_MIB = 6.0
 _HALF = ("fp16", "bf16")
+#: Precisions whose convolutions run in matrix units, which take batches in channels last.
+_TENSOR_CORES = (*_HALF, "tf32")
 
 
 def step_terms(jobs: pd.DataFrame, graphs: Sequence[OpGraph]) -> pd.DataFrame:
@@ -131,11 +133,11 @@ def step_terms(jobs: pd.DataFrame, graphs: Sequence[OpGraph]) -> pd.DataFrame:
     one object, which is analysed once. Returns index of `jobs`; columns ``work:<kind>:<term>``, seconds. Terms:
     ``bytes`` over bandwidth, without those read from the cache; ``flops`` over the peak of matrix units (of fused
     attention, the share that it sustains), of depthwise convolutions over that of single precision; ``tiles``, flops
-    of products padded to tiles; ``launch``; ``filters``, gradients of depthwise filters. Further columns: ``layout``
-    (bytes of convolutions converted to channels last), ``update`` (of the parameters), ``start``, and those of
-    `gpudemand.cost.roofline`. `LOWER_BOUND`, not a term, is the time at the peaks with perfect overlap: operations
-    over peak, or bytes of the parameters over bandwidth, whichever is longer. Training includes the backward pass,
-    checkpointing a second forward pass.
+    of products padded to tiles; ``launch``; ``filters``, gradients of depthwise filters; ``channels``, statistics of
+    batch norms. Further columns: ``layout`` (bytes of convolutions converted to channels last), ``update`` (of the
+    parameters), ``start``, and those of `gpudemand.cost.roofline`. `LOWER_BOUND`, not a term, is the time at the peaks
+    with perfect overlap: operations over peak, or bytes of the parameters over bandwidth, whichever is longer. Training
+    includes the backward pass, checkpointing a second forward pass.
 
     References
     ----------
@@ -165,6 +167,7 @@ def _terms(graph: OpGraph, half: bool, jobs: pd.DataFrame) -> pd.DataFrame:
             columns[name] = columns.get(name, 0.0) + passes[backward] * seconds
     columns |= _depthwise_terms(graph, jobs, training)
     columns |= _layout_terms(columns, jobs)
+    columns |= _channel_terms(graph, jobs, training)
     columns[LOWER_BOUND] = _lower_bound(graph, half, jobs, passes)
     compute = sum(seconds for name, seconds in columns.items() if name.endswith((":bytes", ":flops")))
     byte_s = 1e-9 / jobs["device_bandwidth_gb_s"].to_numpy(dtype=float)
@@ -332,10 +335,26 @@ def _depthwise_terms(graph: OpGraph, jobs: pd.DataFrame, training: FloatArray) -
 
 
 def _layout_terms(columns: dict[str, FloatArray], jobs: pd.DataFrame) -> dict[str, FloatArray]:
-    """Bytes of convolutions in half precision that are converted from the contiguous layout to channels last."""
+    """Bytes of convolutions in matrix units that are converted from the contiguous layout to channels last."""
     moved = [seconds for name, seconds in columns.items() if ":conv_" in name and name.endswith(":bytes")]
-    converted = (jobs["precision"].isin(_HALF) & (jobs["layout"] == "contiguous")).to_numpy(dtype=float)
+    converted = (jobs["precision"].isin(_TENSOR_CORES) & (jobs["layout"] == "contiguous")).to_numpy(dtype=float)
     return {f"{WORK}layout": np.sum(moved, axis=0) * converted} if moved else {}
+
+
+def _channel_terms(graph: OpGraph, jobs: pd.DataFrame, training: FloatArray) -> dict[str, FloatArray]:
+    """Statistics of batch norms in training: in the contiguous layout a single multiprocessor sums up each channel.
+
+    With fewer channels than multiprocessors the others are idle. Sums are in single precision.
+    """
+    shapes = graph.nodes.loc[graph.nodes["type"] == "BatchNormalization", "output_shape"]
+    if shapes.empty:
+        return {}
+    channels, positions = np.array([(shape[:2][-1], math.prod(shape[2:])) for shape in shapes], dtype=float).T
+    multiprocessors = np.nan_to_num(jobs["device_sms"].to_numpy(dtype=float), nan=1.0)
+    elements = np.maximum(channels, multiprocessors[:, None]) @ positions * jobs["batch_size"].to_numpy(dtype=float)
+    byte_s = 1e-9 / jobs["device_bandwidth_gb_s"].to_numpy(dtype=float)
+    contiguous = (_on_gpu(jobs) & (jobs["layout"] == "contiguous")).to_numpy(dtype=float)
+    return {f"{WORK}batch_norm:channels": 4.0 * elements * byte_s * training * contiguous}
 
 
 #: Bytes a second of a link of unknown bandwidth, a direction: sixteen lanes of PCIe 4.0.

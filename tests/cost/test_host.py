@@ -59,6 +59,15 @@ def test_a_host_never_seen_is_less_certain_than_another_with_a_known_gpu_and_tha
     assert [part[0] for part in here.of(["A100"])] == [part[0] for part in hosts.of(["A100"])]
 
 
+@pytest.mark.parametrize("noise", [0.25, 0.5])
+def test_the_scatter_of_measured_steps_that_the_host_bounds_is_that_of_further_ones(noise):
+    hosts = Hosts.fit(*steps(3e-5, n=200, noise=0.35))
+    measured = hosts.measured(*steps(3e-5, n=200, noise=noise, seed=1), here=True)
+    assert measured.noise == pytest.approx(noise, rel=0.2)
+    few = hosts.measured(*steps(3e-5, n=9, noise=noise, seed=1), here=True)
+    assert few.noise == hosts.noise
+
+
 def test_hosts_survive_being_stored():
     hosts = Hosts.fit(*steps(3e-5)).measured(*steps(1e-5, name="T4"), here=True)
     assert Hosts.from_arrays(hosts.to_arrays()) == hosts

@@ -95,9 +95,18 @@ def test_a_step_without_optimizer_has_no_update() -> None:
 
 
 def test_layout_is_converted_only_for_tensor_cores_without_channels_last() -> None:
-    table = jobs(precision=["fp32", "fp16", "fp16"], layout=["contiguous", "contiguous", "channels_last"])
-    transposed = step_terms(table, [chain(conv())] * 3)["work:layout"]
-    assert (transposed > 0).tolist() == [False, True, False]
+    table = jobs(precision=["fp32", "tf32", "fp16", "fp16"], layout=["contiguous"] * 3 + ["channels_last"])
+    transposed = step_terms(table, [chain(conv())] * 4)["work:layout"]
+    assert (transposed > 0).tolist() == [False, True, True, False]
+
+
+def test_channels_of_batch_norms_are_summed_up_one_a_multiprocessor_in_contiguous_training() -> None:
+    norms = [Operator("BatchNormalization", "", "x", "batch_norm", (1, n, 16, 16)) for n in (40, 80, 160)]
+    seconds = [step_terms(jobs(), [chain(norm)])["work:batch_norm:channels"][0] for norm in norms]
+    assert JOB["device_sms"] == 80
+    assert np.array(seconds) / seconds[1] == pytest.approx([1, 1, 2])
+    table = jobs(layout=["channels_last", "contiguous"], mode=["train", "infer"])
+    assert step_terms(table, [chain(norms[0])] * 2)["work:batch_norm:channels"].tolist() == [0.0, 0.0]
 
 
 def test_narrow_convolutions_fill_their_tiles_less() -> None:
