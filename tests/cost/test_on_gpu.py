@@ -69,3 +69,12 @@ def test_kernels_are_counted():
 def test_the_plans_are_as_large_as_they_should_be():
     assert len(set(main.decoders.plan())) == 60
     assert len(set(main.operators.plan(main.PLAN))) == 200
+
+
+def test_a_profile_says_how_fast_the_host_was():
+    profiles = pytest.importorskip("benchmarks.cost.on_gpu.profiles")
+    net, setting = torch.nn.Linear(4, 10), profiles.Setting("zoo:none", "train", 2, "fp32", "adam", "contiguous")
+    row = profiles.measured(profiles.Run(setting, net, (4,), None, "cpu"), seconds=0.0)
+    assert set(row) <= set(profiles.COLUMNS)
+    assert 0 < row["launch_s"] < row["host_forward_s"]  # which is many of them
+    assert row["n_steps"] == 6

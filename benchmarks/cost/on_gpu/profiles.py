@@ -5,9 +5,10 @@
     python -m benchmarks.cost.on_gpu.profiles shared --out SHARED.csv
 
 A row of ``steps`` holds the step time by CUDA events, the seconds until the host has issued forward pass, backward pass
-and update (nothing waits for the device), what each launches, and the device's seconds by operator. Networks come in a
-random order, so that those measured when the time is over are a random sample. ``edge``: batches up to the first that
-does not fit. ``shared``: two processes on one GPU.
+and update (nothing waits for the device), what each launches, the device's seconds by operator, and how fast the host
+was at that moment (``launch_s``): of ``data/cost/h200/steps.csv`` an optimizer's update took 1.7 times as long a tensor
+in the seventh minute as in the third. Networks come in a random order, so that those measured when the time is over are
+a random sample. ``edge``: batches up to the first that does not fit. ``shared``: two processes on one GPU.
 """
 
 from __future__ import annotations
@@ -146,6 +147,19 @@ def loss_of(out: Tensor) -> Tensor:
     return functional.cross_entropy(flat, torch.zeros(len(flat), dtype=torch.long, device=out.device))
 
 
+def launch_seconds(device: str, launches: int = 80, repeats: int = 5) -> float:
+    """Seconds in which the host now issues one addition of one number; so many launches do not fill the queue."""
+    number, seconds = torch.zeros(1, device=device), []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        for _ in range(launches):
+            number.add_(1.0)
+        seconds.append((time.perf_counter() - begin) / launches)
+        if device == "cuda":
+            torch.cuda.synchronize()
+    return float(np.median(seconds))
+
+
 def measured(run: Run, warmup: int = 3, seconds: float = 0.25) -> dict[str, Any]:
     """Times of steps, memory, and the profile of one more step."""
     cuda, times, hosts = run.device == "cuda", [], []
@@ -162,7 +176,8 @@ def measured(run: Run, warmup: int = 3, seconds: float = 0.25) -> dict[str, Any]
     low, middle, high = map(float, np.quantile(times, [0.1, 0.5, 0.9]))
     host = dict(zip((f"host_{name}_s" for name in _PHASES), np.median(hosts, axis=0).tolist(), strict=True))
     row = {"step_time_s": middle, "step_time_p10_s": low, "step_time_p90_s": high, "n_steps": len(times)}
-    return {**row, "first_step_s": first, **host, **_memory(run), **profiled(run)}
+    row |= {"first_step_s": first, "launch_s": launch_seconds(run.device)}
+    return {**row, **host, **_memory(run), **profiled(run)}
 
 
 def _memory(run: Run) -> dict[str, Any]:
@@ -230,7 +245,7 @@ COLUMNS = (
     *("setting", "status", "message", "step_time_s", "step_time_p10_s", "step_time_p90_s", "n_steps", "first_step_s"),
     *("host_forward_s", "host_backward_s", "host_update_s", "launched_forward", "launched_backward", "launched_update"),
     *("kernels", "kernel_s", "parameters", "parameter_tensors", "model_gib", "allocated_gib", "reserved_gib"),
-    *("device_gib", "build_s", "wall_s", "by_operator"),
+    *("device_gib", "launch_s", "build_s", "wall_s", "by_operator"),
 )
 EDGE_COLUMNS = (
     *("setting", "status", "message", "step_time_s", "parameters", "parameter_tensors", "model_gib", "allocated_gib"),
