@@ -2,7 +2,8 @@
 
     python -m benchmarks.cost.h200 [--cache DIR]
 
-prints the constants of `gpudemand.cost.host`; how far predictions are off is in `benchmarks.cost.exam`.
+prints the constants of `gpudemand.cost.host`, and how host b changed its speed meanwhile (`host_drift`); how far
+predictions are off is in `benchmarks.cost.exam`.
 """
 
 from __future__ import annotations
@@ -172,12 +173,23 @@ def host_constants(own: pd.DataFrame) -> pd.Series:
     )
 
 
+def host_drift() -> pd.Series:
+    """Seconds a tensor of an optimizer's update over their median, by minute, of steps that the host bounds."""
+    rows = pd.read_csv(data_folder() / "cost" / "h200" / "steps.csv")
+    rows = rows.assign(minute=(rows["wall_s"].cumsum() // 60).astype(int) + 1)
+    rows = rows.assign(optimizer=rows["setting"].map(lambda text: json.loads(text)["optimizer"]))
+    rows = rows[(rows["status"] == "ok") & (rows["optimizer"] != "") & (rows["kernel_s"] < 0.6 * rows["step_time_s"])]
+    update = rows["host_update_s"] / rows["parameter_tensors"]
+    return (update / update.groupby(rows["optimizer"]).transform("median")).groupby(rows["minute"]).median().round(2)
+
+
 def main() -> None:
-    """Print the constants."""
+    """Print the constants, and the drift."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cache", type=Path, default=CACHE)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     log.info("%s", host_constants(own_table(TraceCache(parser.parse_args().cache))[0]).to_string())
+    log.info("an optimizer's update over its median, by minute\n%s", host_drift().to_string())
 
 
 if __name__ == "__main__":

@@ -161,6 +161,7 @@ def test_work_that_was_never_measured_has_a_price_and_is_far(model: StepTimeMode
     assert (model.predict(attention) > 1.0).all()
     usual = np.divide(*model.predict_interval(rows).T[::-1])
     assert np.log(high / low).mean() > 1.5 * np.log(usual).mean()
+    assert (high / low > usual).mean() > 0.9
 
 
 def test_saved_and_loaded_bit_for_bit(model: StepTimeModel, rows: pd.DataFrame) -> None:

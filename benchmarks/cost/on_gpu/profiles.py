@@ -6,9 +6,9 @@
 
 A row of ``steps`` holds the step time by CUDA events, the seconds until the host has issued forward pass, backward pass
 and update (nothing waits for the device), what each launches, the device's seconds by operator, and how fast the host
-was at that moment (``launch_s``): of ``data/cost/h200/steps.csv`` an optimizer's update took 1.7 times as long a tensor
-in the seventh minute as in the third. Networks come in a random order, so that those measured when the time is over are
-a random sample. ``edge``: batches up to the first that does not fit. ``shared``: two processes on one GPU.
+was at that moment (``launch_s``), as it may drift (`benchmarks.cost.h200.host_drift`). Networks come in a random order,
+so that those measured when the time is over are a random sample. ``edge``: batches up to the first that does not fit.
+``shared``: two processes on one GPU.
 """
 
 from __future__ import annotations
