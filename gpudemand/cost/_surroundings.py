@@ -24,6 +24,7 @@ _MOST_ELEMENTS = 2**20
 #: Of the standard library, what user code keeps values in.
 _PLAIN = ("builtins", "collections", "functools", "types", "weakref", "typing", "dataclasses", "__main__")
 _ATOMS = (str, bytes, int, float, complex, type(None), CodeType)
+_CACHED = type(functools.lru_cache(len))
 _MISSING = object()
 
 
@@ -53,9 +54,25 @@ def _reachable(network: Any, skipped: set[int]) -> list[Any]:
         seen.add(id(one))
         if _is_own(one, own):
             found.append(one)
-            waiting.extend(gc.get_referents(one))
+            waiting.extend(_referents(one))
             waiting.extend((_fields(one) or {}).values())
     return found
+
+
+def _referents(one: Any) -> list[Any]:
+    """What an object refers to, without the table of a cache of limited size.
+
+    Its entries are links of a list that C code walks through: once cleared and put back, they are freed and walked
+    through all the same, which ends the process.
+    """
+    found = gc.get_referents(one)
+    if not issubclass(type(one), _CACHED) or one.cache_parameters()["maxsize"] is None:
+        return found
+    return [each for each in found if not (type(each) is dict and _holds_links(each, one.cache_info().currsize))]
+
+
+def _holds_links(table: dict[Any, Any], size: int) -> bool:
+    return len(table) == size and all(type(link).__name__ == "_lru_list_elem" for link in table.values())
 
 
 def _fields(one: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import random
 import threading
@@ -22,6 +23,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from gpudemand._validation import InputError  # noqa: E402
+from gpudemand.cost._surroundings import _reachable  # noqa: E402
 from gpudemand.cost.graph import IncompleteTraceWarning, OpGraph, UnknownOperatorWarning  # noqa: E402
 from gpudemand.cost.job import TrainingJob  # noqa: E402
 from gpudemand.cost.liveness import Setting  # noqa: E402
@@ -128,6 +130,28 @@ def test_what_a_network_keeps_elsewhere_is_as_before(make) -> None:
     after = net(x)
     forget()
     assert torch.equal(after, net(x))
+
+
+@functools.lru_cache(maxsize=4)
+def kept_by(name):
+    return {"of": name}
+
+
+def test_the_table_of_a_bounded_cache_is_left_alone_and_what_it_holds_is_not() -> None:
+    kept_by.cache_clear()
+    held = kept_by("x")
+    tables = [
+        one
+        for one in gc.get_referents(kept_by)
+        if type(one) is dict and len(one) == 1 and held not in (one, *one.values())
+    ]
+    found = {id(one) for one in _reachable(Calls(lambda y: y * len(kept_by("x"))), set())}
+    assert len(tables) == 1
+    assert {id(kept_by), id(held)} <= found
+    assert id(tables[0]) not in found
+    # Entries that are cleared and put back end the process at the next call.
+    OpGraph.from_torch(Calls(lambda y: y * len(kept_by("y"))), (4,))
+    assert [len(kept_by(name)) for name in "xyzuvwx"] == [1] * 7
 
 
 def test_tensors_of_inference_are_as_before() -> None:
