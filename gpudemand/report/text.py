@@ -199,11 +199,10 @@ def _crossing(numbers: dict[str, Any]) -> str:
     if order is None:
         return f"Order none: on {what}, {goal} with probability {chance}."
     if name is not None:
-        return (
-            f"As one pool, {what} suffice (risk {chance}); each {numbers.get('pool', 'GPU type')} for "
-            f"itself, {truncate(name)} runs short. {_order_by(numbers, order, numbers.get('type_to_order'), name)}"
-        )
-    said = _order_by(numbers, order, numbers["to_order"])
+        alone = numbers.get("to_order_as_one_pool", 0)
+        suffices = f"{format_count(alone)} more would do" if alone else f"{what} suffice (risk {chance})"
+        return f"As one pool, {suffices}; {_types_short(numbers, name)} {_order_by(numbers, order, _of_types(numbers))}"
+    said = _order_by(numbers, order, format_number_of("GPU", numbers["to_order"]) if numbers["to_order"] else "it")
     if not is_due(numbers, order):
         later = format_date(pd.Timestamp(order) + parse_duration(lead_time(numbers)))
         return f"From {later} on more are required. {said} Until then {what} suffice (risk {chance})."
@@ -216,14 +215,45 @@ def lead_time(numbers: dict[str, Any]) -> str:
     return str(of_type or numbers["lead_time"])
 
 
+def _types_short(numbers: dict[str, Any], first: str) -> str:
+    names = [truncate(name) for name in numbers.get("types_to_order") or [first]]
+    listed = ", ".join(names[:_FEW_CHANGES]) + ", and others" * (len(names) > _FEW_CHANGES)
+    verb = "runs" if len(names) == 1 else "run"
+    return f"each {numbers.get('pool', 'GPU type')} for itself, {listed} {verb} short."
+
+
+def _of_types(numbers: dict[str, Any]) -> str:
+    """What is to be ordered of each type.
+
+    >>> _of_types({"types_to_order": {"A100": 28, "H100": 1}})
+    '28 A100 GPUs and 1 H100 GPU'
+    """
+    sizes = numbers["types_to_order"]
+    parts = [format_number_of(f"{truncate(name)} GPU", gpus) for name, gpus in sizes.items()]
+    if len(parts) > _FEW_CHANGES:
+        others = sum([*sizes.values()][_FEW_CHANGES - 1 :])
+        parts = [*parts[: _FEW_CHANGES - 1], f"{format_number_of('GPU', others)} of others"]
+    *most, last = parts
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 def first_order(numbers: dict[str, Any]) -> tuple[str | None, str | None]:
-    """GPU type with the earliest order date, and that date; no type where the pool of all types is due as early.
+    """GPU type with the earliest order date, and that date; no type where the pool of all types needs as many as early.
 
     >>> pool = {"order_by": "2026-03-09", "first_short_type": "H100", "type_order_by": "2026-03-02"}
     >>> first_order({**pool, "log_end": "2026-03-01"}), first_order({**pool, "log_end": "2026-03-09"})
     (('H100', '2026-03-02'), (None, '2026-03-09'))
+
+    What is due now as one pool is 2 GPUs; of A100, which no other type replaces, 28 are short.
+
+    >>> apart = {"to_order_as_one_pool": 2, "types_to_order": {"A100": 28}, "first_short_type": "A100"}
+    >>> first_order({**pool, **apart, "log_end": "2026-03-09"})
+    ('A100', '2026-03-02')
     """
     order, order_type = numbers["order_by"], numbers.get("type_order_by")
+    more = sum((numbers.get("types_to_order") or {}).values()) > numbers.get("to_order_as_one_pool", 0)
+    if order_type is not None and more:
+        return numbers["first_short_type"], order_type
     if is_due(numbers, order):  # now, so that none can be earlier
         return None, order
     if order_type is not None and (order is None or pd.Timestamp(order_type) < pd.Timestamp(order)):
@@ -307,9 +337,8 @@ def prices(given: Prices, side: int) -> str:
     return "" if given is None else str(given[side])
 
 
-def _order_by(numbers: dict[str, Any], order: str | None, gpus: int | None = None, name: str | None = None) -> str:
+def _order_by(numbers: dict[str, Any], order: str | None, what: str) -> str:
     lead = lead_time(numbers)
-    what = format_number_of("GPU" if name is None else f"{truncate(name)} GPU", gpus) if gpus else "it"
     if not is_due(numbers, order):
         return f"Order {what} by {format_date(order)}, with a lead time of {format_days(lead)}."
     there = pd.Timestamp(numbers["log_end"]) + parse_duration(lead)

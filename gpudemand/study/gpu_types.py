@@ -118,14 +118,47 @@ def gpu_type_numbers(types: GpuTypePlans | None) -> dict[str, object]:
     """Collect the headline numbers on types: the first one to be ordered as it runs short, and its dates.
 
     Returns ``first_short_type``, ``type_first_crossing`` and ``type_order_by`` (in ISO form), ``type_lead_time`` and
-    ``type_to_order`` (GPUs); None where not known.
+    ``type_to_order`` (GPUs); None where not known. ``types_to_order``: GPUs of each type that runs short.
     """
+    short = {} if types is None else _short_types(types.table)
     first = {} if types is None else first_shortfall(types.table, "order_by") or {}
     dates = {f"type_{name}": first[name].isoformat() if first else None for name in ("first_crossing", "order_by")}
     lead_time = f"{first['lead_time_days']:g}D" if first else None
     gpus = math.ceil(first["shortfall"]) if first else None
     name = next(iter(first.values()), None)
-    return {"first_short_type": name, **dates, "type_lead_time": lead_time, "type_to_order": gpus}
+    return {
+        "first_short_type": name,
+        **dates,
+        "type_lead_time": lead_time,
+        "type_to_order": gpus,
+        "types_to_order": short,
+    }
+
+
+def _short_types(table: pd.DataFrame) -> dict[str, int]:
+    """GPUs to order of each type, the earliest order first."""
+    if "order_by" not in table.columns:
+        return {}
+    due = table[table["order_by"].notna() & (table.iloc[:, 0] != ALL)].sort_values("order_by", kind="stable")
+    return {str(name): math.ceil(gpus) for name, gpus in zip(due.iloc[:, 0], due["shortfall"], strict=True)}
+
+
+def order_of_pools(numbers: dict[str, Any]) -> dict[str, Any]:
+    """The order where GPUs installed are given by type: what all types need, each for itself, if that is more.
+
+    GPUs of another type do not run the jobs of one that is short, however many are idle.
+
+    >>> pool = {"to_order": 2, "order_by": "2026-03-09", "type_order_by": "2026-03-02"}
+    >>> order_of_pools({**pool, "types_to_order": {"A100": 28}})
+    {'to_order': 28, 'order_by': '2026-03-02'}
+    >>> order_of_pools({**pool, "types_to_order": {}})
+    {}
+    """
+    apart = sum(numbers["types_to_order"].values())
+    if apart <= numbers["to_order"]:
+        return {}
+    dates = [date for date in (numbers["order_by"], numbers["type_order_by"]) if date is not None]
+    return {"to_order": apart, "order_by": min(dates, key=pd.Timestamp)}
 
 
 def _plans(

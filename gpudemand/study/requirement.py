@@ -234,6 +234,7 @@ def headline(
         "first_crossing": _iso(requirement.first_crossing),
         "order_by": _iso(requirement.order_due(facts["last"])) if to_order else None,
         "to_order": to_order,
+        "to_order_as_one_pool": to_order,
         "installed_later": installed_later,
         "installed_changes": installed_changes(settings.installed, facts["last"], selected.forecast["ds"].max()),
         **{each.name: getattr(settings, each.name) for each in fields(settings) if each.metadata.get("headline")},

@@ -20,7 +20,7 @@ from gpudemand.planning.programmes import PlannedWork, Programme, check_planned
 from gpudemand.planning.purchases import Purchase
 from gpudemand.planning.scenarios import JobCosts, NetworkCosts, Scenario
 from gpudemand.planning.wait_plan import WaitPlan
-from gpudemand.study.gpu_types import GpuTypePlans, check_pools, gpu_type_numbers, plan_gpu_types
+from gpudemand.study.gpu_types import GpuTypePlans, check_pools, gpu_type_numbers, order_of_pools, plan_gpu_types
 from gpudemand.study.parts import Parts, UserSegments, forecast_parts, forecast_users, segment_users, with_programmes
 from gpudemand.study.pools import NOUNS, mean_prices, select_clusters
 from gpudemand.study.purchases import PurchaseComparison, check_options
@@ -585,7 +585,8 @@ class Study:
         waits = self.attempt("waits", lambda: self.wait_tables)
         beside = float("nan") if waits is None else waits.beside_idle
         numbers |= {"pool": NOUNS[self.settings.pool], "waits_beside_idle": None if math.isnan(beside) else beside}
-        return numbers | risk_numbers(self.requirement, self.demand, risk) | gpu_type_numbers(types)
+        numbers |= risk_numbers(self.requirement, self.demand, risk) | gpu_type_numbers(types)
+        return numbers | (order_of_pools(numbers) if isinstance(self.settings.installed, Mapping) else {})
 
     def report(
         self, out_dir: str | Path, *, previous: str | Path | None = None, style: str | Path | None = None

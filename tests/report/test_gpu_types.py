@@ -15,7 +15,7 @@ from gpudemand.planning.capacity import SHARES
 from gpudemand.report.build import build_report
 from gpudemand.report.page import gpu_types_sentence
 from gpudemand.report.text import dates, lead_time
-from gpudemand.study.gpu_types import ALL, check_pools, gpu_type_numbers, plan_gpu_types
+from gpudemand.study.gpu_types import ALL, check_pools, gpu_type_numbers, order_of_pools, plan_gpu_types
 from gpudemand.study.pools import parse_installed
 from gpudemand.study.selection import select_and_forecast
 from gpudemand.study.settings import Settings
@@ -124,9 +124,15 @@ def test_shortfall_is_by_type_where_installed_is(log, selected):
     assert f"Order {h100 - 5} H100 GPUs now" in said
     assert dates({**numbers, **gpu_type_numbers(None)}).startswith("Order none")
     # Where all types together run short too, no sentence says that they suffice.
-    together = dates({**numbers, "order_by": numbers["log_end"], "to_order": 7})
-    assert together.startswith("Order 7 GPUs now")
-    assert "suffice" not in together
+    due = {**numbers, "order_by": numbers["log_end"], "to_order": h100, "to_order_as_one_pool": h100}
+    assert dates(due).startswith(f"Order {h100} GPUs now")
+    # GPUs of other types do not run the jobs of the one that is short: what it needs is ordered, not what all need.
+    fewer = {**due, "to_order_as_one_pool": 7}
+    assert dates(fewer).startswith("As one pool, 7 more would do; each GPU type for itself, H100 runs short. Order ")
+    assert f"Order {h100 - 5} H100 GPUs now" in dates(fewer)
+    assert not any("suffice" in dates(said) for said in (due, fewer))
+    assert order_of_pools({**fewer, "to_order": 7})["to_order"] == h100 - 5
+    assert order_of_pools(due) == {}
 
 
 def test_retired_and_unused_types_are_listed(log, selected):
