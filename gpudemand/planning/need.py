@@ -319,6 +319,11 @@ class NeedForecast:
         needs = np.maximum(self.weekly[weeks], _LEAST * self.recent)
         return float(np.exp(np.average(np.log(needs), weights=0.5 ** (weeks / _HALF_LIFE))))
 
+    @property
+    def tells_growth(self) -> bool:
+        """Whether past windows are enough to tell growth from scatter: those of twelve weeks."""
+        return np.count_nonzero(self.weekly[:_GROWTH_WEEKS]) >= _FEWEST_WEEKS
+
     @cached_property
     def rate(self) -> float:
         """Growth of the need a week, in logarithms, as far as past windows show that it lasts.
@@ -329,7 +334,7 @@ class NeedForecast:
         who plans for one that has ended is short.
         """
         needs = self.weekly[:_GROWTH_WEEKS]
-        if np.count_nonzero(needs) < _FEWEST_WEEKS:
+        if not self.tells_growth:
             return 0.0
         (slope, error), half = _slope(needs), (len(needs) + 1) // 2
         believed = slope * max(1 - (_BELIEVED * error / slope) ** 2, 0.0) if slope else 0.0

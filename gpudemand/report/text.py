@@ -273,7 +273,7 @@ def waits(row: pd.Series) -> str:
 
 
 def waits_beside_idle(numbers: dict[str, Any]) -> str:
-    """What of the waits no GPU would shorten; empty where next to none.
+    """What of the waits was not for want of GPUs in all; empty where next to none.
 
     >>> waits_beside_idle({"waits_beside_idle": 0.4})
     'Of the time that jobs waited, 40% was beside as many idle GPUs as they wanted: ...'
@@ -282,8 +282,8 @@ def waits_beside_idle(numbers: dict[str, Any]) -> str:
     if share is None or share < 0.01:
         return ""
     return (
-        f"Of the time that jobs waited, {format_share(share)} was beside as many idle GPUs as they wanted: for limits, "
-        "dependencies or the scheduler. No GPU is ordered for it."
+        f"Of the time that jobs waited, {format_share(share)} was beside as many idle GPUs as they wanted: behind "
+        "larger jobs, or for limits, dependencies or placement."
     )
 
 
@@ -362,14 +362,28 @@ def basis(numbers: dict[str, Any]) -> str:
     level = format_level(numbers["service_level"])
     low, high = format_count(numbers["required_lo"]), format_count(numbers["required_hi"])
     how = " by a simulated queue of their jobs" if numbers["basis"] == "wait" else ""
+    growth = "" if numbers["tells_growth"] else f" {_NO_GROWTH}"
     return (
         f"The requirement is what suffices with probability {level} for {binding_basis(numbers)}, in the four weeks "
         f"from {format_date(numbers['order_arrives'])} on: what past weeks needed{how}, the last eight above all, and "
         f"how needs have changed within as long, in this log and in others. Needed then are between {low} and "
-        f"{high} (90%); a rule of one line, 1.15 times the need of the last eight weeks, says "
-        f"{format_count(numbers['rule'])}. "
+        f"{high} (90%); a rule of one line, 1.15 times the need of {_recent_weeks(numbers)}, says "
+        f"{format_count(numbers['rule'])}.{growth} "
         f"GPUs installed: {_INSTALLED[numbers['installed_from']]}."
     )
+
+
+#: Two windows side by side say nothing of their scatter; see `gpudemand.planning.need`.
+_NO_GROWTH = (
+    "The log is too short to tell growth, for which it takes twelve weeks: none is expected, so where use grows, more "
+    "is required."
+)
+
+
+def _recent_weeks(numbers: dict[str, Any]) -> str:
+    """The weeks whose larger need the rule of one line takes."""
+    windows = numbers["past_windows"]
+    return "the last eight weeks" if windows > 4 else "the last four weeks" if windows > 1 else "the log"
 
 
 def how_required(numbers: dict[str, Any], recent_weight: float, growth: float) -> str:
@@ -383,7 +397,7 @@ def how_required(numbers: dict[str, Any], recent_weight: float, growth: float) -
     days = format_days(numbers["lead_time"])
     weights = f"weights {format_share(recent_weight)} and {format_share(1 - recent_weight)}"
     between = f"between the recent and the usual one ({weights})" if recent_weight < 1 else "around the recent one"
-    grown = "Past needs show no growth beyond their scatter"
+    grown = "Past needs show no growth beyond their scatter" if numbers["tells_growth"] else _NO_GROWTH[:-1]
     if growth != 1:
         change = f"{'growth' if growth > 1 else 'decline'} of {format_share(abs(growth - 1))} until then"
         grown = f"Past needs show a {change}, as far as it is beyond their scatter"

@@ -20,7 +20,7 @@ from gpudemand.study.requirement import Requirement, plan_requirement, risk_tabl
 from gpudemand.study.selection import SelectedForecast, forecast_with, levels_for
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import Source
-from gpudemand.study.usage_tables import MEAN, whole_gpus
+from gpudemand.study.usage_tables import MEAN, usual_most, whole_gpus
 from gpudemand.study.waits import as_forecast, needed_gpus
 from gpudemand.units import parse_duration
 
@@ -175,7 +175,7 @@ def _plans(
     usage = source.usage(by, settings.freq, source.demand)
     forecast = _forecast(usage, model, selected.with_programmes(shared), settings, own)
     every = needed_gpus(source, shared, settings) if shared else None
-    held = {str(name): whole_gpus(most) for name, most in source.most_held(by).items() if most > 0}
+    held = {name: most for name, most in most_held_by_type(source, by).items() if most > 0}
     plans = {}
     for name in {**held, **dict.fromkeys(str(each.gpu_type) for each in own)}:
         mean, most, of_one = (
@@ -190,6 +190,18 @@ def _plans(
         # A plan needs some GPUs to compare with; of a type that no job has held yet there are none.
         plans[name] = replace(plan_requirement(both, most or 1.0, of_one), installed=most)
     return dict(sorted(plans.items(), key=lambda item: -item[1].required))
+
+
+def most_held_by_type(source: Source, by: str) -> dict[str, float]:
+    """GPUs held at once of each type, in at least three bins as of all of them together; see `usual_most`."""
+    most = {str(name): whole_gpus(gpus) for name, gpus in source.most_held(by).items()}
+    try:
+        peaks = source.usage(by, source.settings.freq, "gpus_peak").groupby("unique_id")["y"]
+    except InputError:  # usage that is known as means over bins
+        return most
+    return {
+        name: usual_most(peaks.get_group(name), gpus) if name in peaks.groups else gpus for name, gpus in most.items()
+    }
 
 
 def _forecast(

@@ -226,6 +226,8 @@ def headline(
         "rule": need.rule,
         "order_arrives": arrival.isoformat(),
         "stuck_jobs": need.forecast.stuck,
+        "past_windows": len(need.forecast.weekly),
+        "tells_growth": need.forecast.tells_growth,
         "installed": requirement.installed,
         "installed_stated": requirement.installed_from != "log",
         "installed_from": requirement.installed_from,

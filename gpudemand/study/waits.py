@@ -385,7 +385,7 @@ def requirement_steps(need: Need, service_level: float) -> pd.DataFrame:
     ``growth``, the ratio of the need at the arrival of the order to that of now, as far as past needs show growth.
     """
     log, begin, days = need.forecast, need.log_end + need.lead_time, need.lead_time / pd.Timedelta("1D")
-    steps = {"needed in the last four weeks": log.weekly[0]}
+    steps = {f"needed in {'the last four weeks' if len(log.weekly) > 1 else 'the log'}": log.weekly[0]}
     steps["recent: the largest need of four weeks that ended in the last four"] = log.recent
     steps["usual: the mean of past needs, of which the last eight weeks are half"] = log.usual
     steps["between both, the nearer to the usual the longer the lead"] = log.level(days)

@@ -160,7 +160,9 @@ _MOST_SIZES = 64
 def share_beside_idle(jobs: pd.DataFrame, installed: float | Mapping[str, float]) -> float:
     """Share of the time that jobs waited while as many GPUs as they wanted were idle; NaN where none waited.
 
-    They waited for limits, dependencies, or the scheduler, not for GPUs: more of these do not shorten it.
+    They waited behind larger jobs that the scheduler kept GPUs for, which more GPUs end, or for limits, dependencies,
+    placement and nodes out of service, which they do not: a log does not tell one from the other. A queue without any
+    limits has such waits, too.
 
     `jobs`: canonical job table. `installed`: GPUs in service, or by ``gpu_type``, whose jobs then take no others.
 

@@ -53,6 +53,7 @@ WAITS = pd.DataFrame({"median_wait_h": [0.0], "p95_wait_h": 1.0, "share_over_1h"
 NUMBERS |= {f"required_p{p}": 1000 + p for p in (50, 90, 95, 99)} | {"share_over": 0.02}
 NUMBERS |= {"peak_bin": "2026-07-20T00:00:00+00:00", "peak_bin_median": 800.0}
 NUMBERS |= {"required_lo": 900, "required_hi": 1004, "risk_without_order": 0.2, "availability": 1.0, "stuck_jobs": 0}
+NUMBERS |= {"past_windows": 35, "tells_growth": True}
 NUMBERS |= {"rule": 980}
 NUMBERS |= {"order_arrives": "2026-09-30T00:00:00+00:00", "waits_beside_idle": None}
 NUMBERS |= {"wait": "1h", "wait_share": 0.9, "peak_bin_lo_95": 700.0, "peak_bin_hi_95": 1004.0}
@@ -221,7 +222,17 @@ def test_the_reason_of_the_number_names_its_parts_and_their_weights():
     assert "no growth beyond their scatter" in sentences.how_required(NUMBERS, 1.0, 1.0)
 
 
-def test_waits_that_no_gpu_shortens_are_told_apart():
+def test_a_short_log_is_not_said_to_show_no_growth():
+    short = changed(past_windows=8, tells_growth=False)
+    assert "no growth" not in sentences.how_required(short, 1.0, 1.0)
+    for said in (sentences.basis(short), sentences.how_required(short, 1.0, 1.0)):
+        assert "The log is too short to tell growth" in said
+    assert "too short" not in sentences.basis(NUMBERS)
+    for windows, weeks in ((1, "the log"), (4, "the last four weeks"), (5, "the last eight weeks")):
+        assert f"1.15 times the need of {weeks}, says" in sentences.basis(changed(past_windows=windows))
+
+
+def test_waits_beside_idle_gpus_are_told_apart():
     assert sentences.waits_beside_idle(NUMBERS) == sentences.waits_beside_idle({"waits_beside_idle": 0.004}) == ""
     text = " ".join(summarize(changed(waits_beside_idle=0.4), TABLES | {"waits": WAITS}, "segment"))
     assert "40% was beside as many idle GPUs" in text
