@@ -201,7 +201,7 @@ def _crossing(numbers: dict[str, Any]) -> str:
     if name is not None:
         alone = numbers.get("to_order_as_one_pool", 0)
         suffices = f"{format_count(alone)} more would do" if alone else f"{what} suffice (risk {chance})"
-        return f"As one pool, {suffices}; {_types_short(numbers, name)} {_order_by(numbers, order, _of_types(numbers))}"
+        return f"As one pool, {suffices}; {_types_short(numbers)} {_order_by(numbers, order, _of_types(numbers))}"
     said = _order_by(numbers, order, format_number_of("GPU", numbers["to_order"]) if numbers["to_order"] else "it")
     if not is_due(numbers, order):
         later = format_date(pd.Timestamp(order) + parse_duration(lead_time(numbers)))
@@ -215,8 +215,8 @@ def lead_time(numbers: dict[str, Any]) -> str:
     return str(of_type or numbers["lead_time"])
 
 
-def _types_short(numbers: dict[str, Any], first: str) -> str:
-    names = [truncate(name) for name in numbers.get("types_to_order") or [first]]
+def _types_short(numbers: dict[str, Any]) -> str:
+    names = [truncate(each["name"]) for each in numbers["types_to_order"]]
     listed = ", ".join(names[:_FEW_CHANGES]) + ", and others" * (len(names) > _FEW_CHANGES)
     verb = "runs" if len(names) == 1 else "run"
     return f"each {numbers.get('pool', 'GPU type')} for itself, {listed} {verb} short."
@@ -225,13 +225,13 @@ def _types_short(numbers: dict[str, Any], first: str) -> str:
 def _of_types(numbers: dict[str, Any]) -> str:
     """What is to be ordered of each type.
 
-    >>> _of_types({"types_to_order": {"A100": 28, "H100": 1}})
+    >>> _of_types({"types_to_order": [{"name": "A100", "gpus": 28}, {"name": "H100", "gpus": 1}]})
     '28 A100 GPUs and 1 H100 GPU'
     """
-    sizes = numbers["types_to_order"]
-    parts = [format_number_of(f"{truncate(name)} GPU", gpus) for name, gpus in sizes.items()]
+    types = numbers["types_to_order"]
+    parts = [format_number_of(f"{truncate(each['name'])} GPU", each["gpus"]) for each in types]
     if len(parts) > _FEW_CHANGES:
-        others = sum([*sizes.values()][_FEW_CHANGES - 1 :])
+        others = sum(each["gpus"] for each in types[_FEW_CHANGES - 1 :])
         parts = [*parts[: _FEW_CHANGES - 1], f"{format_number_of('GPU', others)} of others"]
     *most, last = parts
     return f"{', '.join(most)} and {last}" if most else last
@@ -246,12 +246,12 @@ def first_order(numbers: dict[str, Any]) -> tuple[str | None, str | None]:
 
     What is due now as one pool is 2 GPUs; of A100, which no other type replaces, 28 are short.
 
-    >>> apart = {"to_order_as_one_pool": 2, "types_to_order": {"A100": 28}, "first_short_type": "A100"}
+    >>> apart = {"to_order_as_one_pool": 2, "types_to_order": [{"name": "A100", "gpus": 28}], "first_short_type": "A100"}
     >>> first_order({**pool, **apart, "log_end": "2026-03-09"})
     ('A100', '2026-03-02')
     """
     order, order_type = numbers["order_by"], numbers.get("type_order_by")
-    more = sum((numbers.get("types_to_order") or {}).values()) > numbers.get("to_order_as_one_pool", 0)
+    more = sum(each["gpus"] for each in numbers.get("types_to_order", [])) > numbers.get("to_order_as_one_pool", 0)
     if order_type is not None and more:
         return numbers["first_short_type"], order_type
     if is_due(numbers, order):  # now, so that none can be earlier

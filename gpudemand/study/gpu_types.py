@@ -20,7 +20,7 @@ from gpudemand.study.requirement import Requirement, plan_requirement, risk_tabl
 from gpudemand.study.selection import SelectedForecast, forecast_with, levels_for
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import Source
-from gpudemand.study.usage_tables import MEAN, usual_most, whole_gpus
+from gpudemand.study.usage_tables import MEAN, whole_gpus
 from gpudemand.study.waits import as_forecast, needed_gpus
 from gpudemand.units import parse_duration
 
@@ -118,9 +118,9 @@ def gpu_type_numbers(types: GpuTypePlans | None) -> dict[str, object]:
     """Collect the headline numbers on types: the first one to be ordered as it runs short, and its dates.
 
     Returns ``first_short_type``, ``type_first_crossing`` and ``type_order_by`` (in ISO form), ``type_lead_time`` and
-    ``type_to_order`` (GPUs); None where not known. ``types_to_order``: GPUs of each type that runs short.
+    ``type_to_order`` (GPUs); None where not known. ``types_to_order``: ``name`` and ``gpus`` of all that run short.
     """
-    short = {} if types is None else _short_types(types.table)
+    short = [] if types is None else _short_types(types.table)
     first = {} if types is None else first_shortfall(types.table, "order_by") or {}
     dates = {f"type_{name}": first[name].isoformat() if first else None for name in ("first_crossing", "order_by")}
     lead_time = f"{first['lead_time_days']:g}D" if first else None
@@ -135,12 +135,12 @@ def gpu_type_numbers(types: GpuTypePlans | None) -> dict[str, object]:
     }
 
 
-def _short_types(table: pd.DataFrame) -> dict[str, int]:
+def _short_types(table: pd.DataFrame) -> list[dict[str, object]]:
     """GPUs to order of each type, the earliest order first."""
     if "order_by" not in table.columns:
-        return {}
+        return []
     due = table[table["order_by"].notna() & (table.iloc[:, 0] != ALL)].sort_values("order_by", kind="stable")
-    return {str(name): math.ceil(gpus) for name, gpus in zip(due.iloc[:, 0], due["shortfall"], strict=True)}
+    return [{"name": str(row.iloc[0]), "gpus": math.ceil(row["shortfall"])} for _, row in due.iterrows()]
 
 
 def order_of_pools(numbers: dict[str, Any]) -> dict[str, Any]:
@@ -149,12 +149,12 @@ def order_of_pools(numbers: dict[str, Any]) -> dict[str, Any]:
     GPUs of another type do not run the jobs of one that is short, however many are idle.
 
     >>> pool = {"to_order": 2, "order_by": "2026-03-09", "type_order_by": "2026-03-02"}
-    >>> order_of_pools({**pool, "types_to_order": {"A100": 28}})
+    >>> order_of_pools({**pool, "types_to_order": [{"name": "A100", "gpus": 28}]})
     {'to_order': 28, 'order_by': '2026-03-02'}
-    >>> order_of_pools({**pool, "types_to_order": {}})
+    >>> order_of_pools({**pool, "types_to_order": []})
     {}
     """
-    apart = sum(numbers["types_to_order"].values())
+    apart = sum(each["gpus"] for each in numbers["types_to_order"])
     if apart <= numbers["to_order"]:
         return {}
     dates = [date for date in (numbers["order_by"], numbers["type_order_by"]) if date is not None]
@@ -175,7 +175,7 @@ def _plans(
     usage = source.usage(by, settings.freq, source.demand)
     forecast = _forecast(usage, model, selected.with_programmes(shared), settings, own)
     every = needed_gpus(source, shared, settings) if shared else None
-    held = {name: most for name, most in most_held_by_type(source, by).items() if most > 0}
+    held = {str(name): whole_gpus(most) for name, most in source.most_held(by).items() if most > 0}
     plans = {}
     for name in {**held, **dict.fromkeys(str(each.gpu_type) for each in own)}:
         mean, most, of_one = (
@@ -190,18 +190,6 @@ def _plans(
         # A plan needs some GPUs to compare with; of a type that no job has held yet there are none.
         plans[name] = replace(plan_requirement(both, most or 1.0, of_one), installed=most)
     return dict(sorted(plans.items(), key=lambda item: -item[1].required))
-
-
-def most_held_by_type(source: Source, by: str) -> dict[str, float]:
-    """GPUs held at once of each type, in at least three bins as of all of them together; see `usual_most`."""
-    most = {str(name): whole_gpus(gpus) for name, gpus in source.most_held(by).items()}
-    try:
-        peaks = source.usage(by, source.settings.freq, "gpus_peak").groupby("unique_id")["y"]
-    except InputError:  # usage that is known as means over bins
-        return most
-    return {
-        name: usual_most(peaks.get_group(name), gpus) if name in peaks.groups else gpus for name, gpus in most.items()
-    }
 
 
 def _forecast(

@@ -175,14 +175,14 @@ def test_the_basis_names_target_range_and_where_the_number_installed_is_from():
 
 def test_a_plan_by_type_says_how_many_of_it_to_order():
     by_type = {"first_short_type": "H100", "type_order_by": "2026-04-10T00:00:00+00:00", "type_lead_time": "30D"}
-    by_type["types_to_order"] = {"H100": 10}
+    by_type["types_to_order"] = [{"name": "H100", "gpus": 10}]
     said = sentences.dates(changed(order_by=None, to_order=0, risk_without_order=0.004, **by_type))
     assert said.startswith("As one pool, those held at once so far suffice (risk below 1%); each GPU type")
     assert "H100 runs short. Order 10 H100 GPUs now: what is ordered as the log ends is there on 1 Aug 2026" in said
 
 
 def test_types_that_need_more_than_the_pool_lead_the_answer():
-    sizes = {"A100": 28, "H100": 5}
+    sizes = [{"name": "A100", "gpus": 28}, {"name": "H100", "gpus": 5}]
     by_type = {"first_short_type": "A100", "type_order_by": NUMBERS["log_end"], "type_lead_time": "30D"}
     pool = {"order_by": NUMBERS["log_end"], "to_order": 33, "to_order_as_one_pool": 2}
     said = sentences.dates(changed(**pool, **by_type, types_to_order=sizes))
@@ -190,7 +190,7 @@ def test_types_that_need_more_than_the_pool_lead_the_answer():
         "As one pool, 2 more would do; each GPU type for itself, A100, H100 run short. Order 28 A100"
     )
     assert "28 A100 GPUs and 5 H100 GPUs now" in said
-    many = {f"T{number}": 1 for number in range(6)}
+    many = [{"name": f"T{number}", "gpus": 1} for number in range(6)]
     assert "1 T2 GPU and 3 GPUs of others now" in sentences.dates(changed(**pool, **by_type, types_to_order=many))
 
 
