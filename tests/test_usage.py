@@ -120,6 +120,27 @@ def test_days_of_23_and_25_hours_hold_their_true_length():
     assert (held.iloc[1:-1] == 1).all()
 
 
+MIDNIGHT_CHANGES = (
+    ("Africa/Cairo", "2026-04-24", 23),
+    ("America/Santiago", "2026-09-06", 23),
+    ("Asia/Beirut", "2026-03-29", 23),
+    ("America/Havana", "2026-11-01", 25),
+)
+
+
+@pytest.mark.parametrize(("tz", "day", "hours"), MIDNIGHT_CHANGES)
+@pytest.mark.parametrize("days_before", [0, 3])
+def test_a_day_whose_midnight_does_not_exist_begins_when_it_can(tz, day, hours, days_before):
+    begin = pd.Timestamp(day, tz="UTC") - pd.Timedelta(days_before, "D") + pd.Timedelta("12h")
+    usage = usage_series(make_jobs([("ada", begin, begin + pd.Timedelta("6D"), 1)]), tz=tz)
+    clock = usage["ds"].dt.tz_localize(None)
+    assert clock.dt.normalize().is_unique
+    assert (clock[clock.dt.normalize() != day].dt.hour == 0).all()
+    assert usage["y"].sum() == 6 * 24
+    if days_before:
+        assert usage["y"][clock.dt.normalize() == day].tolist() == [hours]
+
+
 def test_idle_bins_are_exactly_zero_after_fractions_of_a_gpu():
     rows = [("ada", f"2026-03-0{d} 00:00", f"2026-03-0{d + 2} 12:00", 0.1 * d) for d in range(1, 6)]
     usage = usage_series(make_jobs([*rows, ("bob", "2026-03-20", "2026-03-21", 1)]), freq="h")
