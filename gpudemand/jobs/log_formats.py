@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpudemand._array import STRING
+from gpudemand._array import STRING, IntArray
 from gpudemand._validation import InputError, shorten
 from gpudemand.jobs.columns import LogColumns, canonical_status, map_unique, start_unstarted_at_end
 from gpudemand.jobs.files import (
@@ -272,7 +272,9 @@ _NO_GPUS = re.compile(
     re.IGNORECASE,
 )
 _GPU_RESOURCE = re.compile(r"gpu|mig|i915|xe$|gaudi|tpu|ascend|npu|dcu|gcu|mlu|xpu|neuron|accel", re.IGNORECASE)
-_SAMPLES = pa.schema([(name, pa.string()) for name in ("unique_id", "ds", "y")])
+_SAMPLES = pa.schema([(name, pa.string()) for name in ("unique_id", "ds", "y", "series")])
+#: How a line of VictoriaMetrics' export begins, and an answer to a range query does not.
+_EXPORT = re.compile(rb'\{\s*"(?:metric|values|timestamps)"\s*:')
 
 
 def read_prometheus(
@@ -285,9 +287,10 @@ def read_prometheus(
     path : path-like
         JSON response of a range query, or CSV (plain or gzip-compressed) with a column of times and either one column
         per namespace or the columns namespace and value; the series of a namespace (its pods) are summed at each
-        timestamp. Requests stay listed for pods that wait and that have completed, so a suitable query joins them
-        with the phase: ``sum by (namespace) (kube_pod_container_resource_requests{resource="nvidia_com_gpu"} * on
-        (namespace, pod, uid) group_left () (kube_pod_status_phase{phase="Running"} == 1))``.
+        timestamp, as if all were scraped at once. Requests stay listed for pods that wait and that have completed, so
+        a suitable query joins them with the phase: ``sum by (namespace)
+        (kube_pod_container_resource_requests{resource="nvidia_com_gpu"} * on (namespace, pod, uid) group_left ()
+        (kube_pod_status_phase{phase="Running"} == 1))``.
     tz : str or tzinfo, optional
         Zone of times in CSV that are written without one; epoch seconds need none.
     strict : bool, default=False
@@ -319,9 +322,7 @@ def read_prometheus(
     with open_binary(place) as file:
         head = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
     if head[:1] in (b"{", b"["):
-        table = _from_json(
-            _exported(place, bounds) if b'"timestamps"' in head else read_json(place, bounds), place.name
-        )
+        table = _from_json(_exported(place, bounds) if _EXPORT.match(head) else read_json(place, bounds), place.name)
     else:
         table = _grafana(place, bounds) if re.match(rb"sep=|[^,\n]*;", head) else read_table(place, bounds)
         table = _long(table, TimeParser.from_arguments(tz, None, table.source))
@@ -331,8 +332,8 @@ def read_prometheus(
     name = log.text("unique_id")
     log.exclude(name.isna(), "without a namespace")
     rejected = log.rejection_counts(strict=strict)
-    good = pd.DataFrame({"unique_id": name, "ds": ds, "y": y})[log.usable()]
-    usage = good.groupby(["unique_id", "ds"], as_index=False, sort=True)["y"].sum()
+    good = pd.DataFrame({"unique_id": name, "series": log.text("series"), "ds": ds, "y": y})[log.usable()]
+    usage = _summed(good.fillna({"series": ""}))
     usage, said = with_nights(usage)
     said = [*table.header.get("doubts", "").splitlines(), *said]
     usage["unique_id"] = usage["unique_id"].astype(STRING)
@@ -375,6 +376,39 @@ def _grafana(path: Path, limits: Limits) -> TextTable:
     )
 
 
+def _summed(samples: pd.DataFrame) -> pd.DataFrame:
+    """Sums of the series of each name; `samples`: ``unique_id``, ``series``, ``ds``, ``y``."""
+    keys = ["unique_id", "series"]
+    each = samples.groupby([*keys, "ds"], as_index=False, sort=True)["y"].sum()
+    grid = on_one_grid(each.groupby(keys).ngroup().to_numpy(), pd.DatetimeIndex(each["ds"]))
+    if grid is not None:
+        each = each.assign(ds=grid).groupby([*keys, "ds"], as_index=False, sort=True)["y"].mean()
+    return each.groupby(["unique_id", "ds"], as_index=False, sort=True)["y"].sum()
+
+
+def on_one_grid(series: IntArray, ds: pd.DatetimeIndex) -> pd.DatetimeIndex | None:
+    """Times as if all series had been sampled at once, of an export whose targets are scraped in turn; else None.
+
+    `series`, `ds`: of each sample, sorted by both. Samples of a series are a step apart, up to jitter, and each series
+    has a phase, which is taken from its times. The sum at one time lacks the series of all other phases.
+    """
+    us = ds.as_unit("us").asi8
+    instants, steps = np.unique(us), np.diff(us)[np.diff(series) == 0]
+    if len(instants) < _FEW_SAMPLES or not len(steps):
+        return None
+    step = float(np.median(steps))
+    if np.mean(np.diff(instants) < 0.9 * step) < _FEW_IN_TURN:
+        return None
+    turn = np.exp(2j * np.pi * (us - instants[0]) / step)
+    phase = np.angle(np.bincount(series, turn.real) + 1j * np.bincount(series, turn.imag)) / (2 * np.pi) * step
+    place = np.rint((us - instants[0] - phase[series]) / step)
+    return pd.to_datetime((instants[0] + np.rint(place * step)).astype(np.int64), unit="us", utc=True)
+
+
+#: Share of the times of a query that follow the one before too early.
+_FEW_IN_TURN = 0.05
+
+
 def with_nights(usage: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Usage with zeros at the hours at which, day after day, no pod ran; what it was filled with.
 
@@ -385,8 +419,8 @@ def with_nights(usage: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     if len(times) < _FEW_SAMPLES:
         return usage, []
     gaps = times[1:] - times[:-1]
-    step = pd.Series(gaps).mode()[0]
-    place = np.flatnonzero(gaps > step)
+    step = gaps.sort_values()[len(gaps) // 2]
+    place = np.flatnonzero(gaps > 1.5 * step)  # scrapes are late by milliseconds
     days = (times[-1] - times[0]) / pd.Timedelta("1D")
     begin, end = ((times[place + late] - times[place + late].normalize()) for late in (0, 1))
     daily = np.zeros(len(place), dtype=bool)
@@ -398,12 +432,13 @@ def with_nights(usage: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
             daily |= same & bool(same.sum() >= max(0.5 * days, 3))
     if not daily.any():
         return usage, []
+    nights = times[place[daily]].normalize().nunique()
     missing = [pd.date_range(times[k] + step, times[k + 1] - step, freq=step) for k in place[daily]]
     grid = pd.MultiIndex.from_product([usage["unique_id"].unique(), missing[0].append(missing[1:])])
     zeros = grid.to_frame(index=False, name=["unique_id", "ds"]).assign(y=0.0)
     filled = pd.concat([usage, zeros]).sort_values(["unique_id", "ds"], ignore_index=True)
     return filled, [
-        f"no namespace has a sample at the same hours of {daily.sum():,} days: no pod ran then, which counts as 0 GPUs."
+        f"no namespace has a sample at the same hours of {nights:,} days: no pod ran then, which counts as 0 GPUs."
     ]
 
 
@@ -420,13 +455,13 @@ def _from_json(answer: Any, source: str) -> TextTable:
             labels = shorten(str(found[0]["metric"]))
             raise InputError(f"{source!r} has only series without a namespace ({labels}); sum by (namespace).")
         said: list[str] = []
-        samples = [row for series in _of_gpus(found, source, said) for row in _samples(series)]
+        samples = [row for k, series in enumerate(_of_gpus(found, source, said)) for row in _samples(series, str(k))]
     except InputError:
         raise
     except (TypeError, KeyError, AttributeError, ValueError, OverflowError) as error:
         raise InputError(f"{source!r} is not the answer of a Prometheus range query ({error}).") from error
-    columns = [list(column) for column in zip(*samples, strict=True)] or [[], [], []]
-    header = {"doubts": "\n".join(said)}
+    columns = [list(column) for column in zip(*samples, strict=True)] or [[] for _ in _SAMPLES]
+    header: dict[str, str] = {"doubts": "\n".join(said)}
     label = next((each for series in found for each in _LABELS if each in series["metric"]), "namespace")
     rows = pa.table(columns, schema=_SAMPLES)
     return TextTable(rows, np.arange(1, len(samples) + 1), source, header=header | {"by": _LABELS[label]})
@@ -481,10 +516,10 @@ def _namespace(series: dict[str, Any]) -> str:
     return str(next((labels[label] for label in _LABELS if label in labels), ""))
 
 
-def _samples(series: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _samples(series: dict[str, Any], key: str) -> Iterator[tuple[str, str, str, str]]:
     name = _namespace(series)
     for stamp, value in series["values"]:
-        yield name, f"{stamp:.6f}", value
+        yield name, f"{stamp:.6f}", value, key
 
 
 def _column_namespace(name: str, source: str) -> str:
@@ -510,8 +545,9 @@ def _long(table: TextTable, parser: TimeParser) -> TextTable:
     if time is None:
         raise InputError(f"{table.source!r} has no column of times; name one of its columns 'timestamp'.")
     if name is not None and value is not None:
-        rows = table.rows.select([name, time, value]).rename_columns(["unique_id", "ds", "y"])
-        return TextTable(rows, table.lines, table.source, table.bad)
+        series = [table.rows[label].fill_null("") for label in table.names if label not in (time, value)]
+        samples = [*(table.rows[each] for each in (name, time, value)), pc.binary_join_element_wise(*series, "\n")]
+        return TextTable(pa.table(samples, schema=_SAMPLES), table.lines, table.source, table.bad)
     rows = table.rows.replace_schema_metadata()
     wide = rows.rename_columns([*map(str, range(rows.num_columns))]).to_pandas().assign(_line=table.lines)
     moment = str(table.names.index(time))
@@ -523,9 +559,9 @@ def _long(table: TextTable, parser: TimeParser) -> TextTable:
         table = replace(table, bad={**table.bad, **dict.fromkeys(wide["_line"][repeated], "with a repeated time")})
         wide, table = wide[~repeated], replace(table, lines=table.lines[~repeated.to_numpy()])
     labels = {str(k): _column_namespace(n, table.source) for k, n in enumerate(table.names)}
-    long = wide.melt(id_vars=[moment, "_line"], var_name="unique_id", value_name="y").dropna(subset="y")
-    long["unique_id"] = long["unique_id"].map(labels)
-    columns = [pa.array(long[column].astype(str), pa.string()) for column in ("unique_id", moment, "y")]
+    long = wide.melt(id_vars=[moment, "_line"], var_name="series", value_name="y").dropna(subset="y")
+    long["unique_id"] = long["series"].map(labels)
+    columns = [pa.array(long[column].astype(str), pa.string()) for column in ("unique_id", moment, "y", "series")]
     columns[1] = pc.replace_substring_regex(columns[1], r"^(\d{10})(\d{3})$", r"\1.\2")  # milliseconds
     lines = long["_line"].to_numpy()
     bad = {**table.bad, **dict.fromkeys(np.setdiff1d(table.lines, lines).tolist(), "without any value")}

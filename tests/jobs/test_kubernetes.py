@@ -103,3 +103,51 @@ def test_nights_without_pods_are_zeros_and_gaps_of_the_scrape_are_not(write) -> 
     assert len(usage) == 27 * 24 + 14
     whole = [hour for hour in range(28 * 24) if hour not in range(100, 130) and hour not in range(400, 404)]
     assert len(nightly(write, whole)) == len(whole)
+
+
+START = 1772409600
+
+
+def scraped(*series: tuple[str, float, int]) -> str:
+    """Lines of VictoriaMetrics' export of a day: pods of two namespaces, the seconds that each is scraped late."""
+    times = range(START, START + 86400, 1800)
+    return "".join(
+        json.dumps(
+            {
+                "metric": {"namespace": name, "pod": str(k)},
+                "values": [gpus] * len(times),
+                "timestamps": [1000 * (time + late) + time // 1800 % 3 for time in times],
+            }
+        )
+        + "\n"
+        for k, (name, gpus, late) in enumerate(series)
+    )
+
+
+def test_series_that_are_scraped_in_turn_are_summed(write) -> None:
+    usage = read_prometheus(write(scraped(("vision", 4, 0), ("vision", 4, 12), ("speech", 2, 900)), "export.jsonl"))
+    assert usage.groupby("unique_id")["y"].agg(["sum", "nunique", "count"]).values.tolist() == [
+        [2 * 48, 1, 48],
+        [8 * 48, 1, 48],
+    ]
+    assert usage["ds"].nunique() == 48
+
+
+def test_pods_in_rows_of_their_own_are_summed_where_their_times_differ(write) -> None:
+    rows = [f"{START + 3600 * hour + 20 * pod},vision,p{pod},4" for hour in range(24) for pod in range(3)]
+    usage = read_prometheus(write("timestamp,namespace,pod,value\n" + "\n".join(rows) + "\n"))
+    assert usage["y"].tolist() == [12] * 24
+
+
+def test_one_gap_of_late_scrapes_is_no_night(write) -> None:
+    lines = [json.loads(line) for line in scraped(("vision", 4, 0)).splitlines()]
+    week = [(stamp + day * 86_400_000 + day) for day in range(7) for stamp in lines[0]["timestamps"]]
+    known = [stamp for place, stamp in enumerate(week) if not 150 <= place < 162]
+    export = {"metric": {"namespace": "vision"}, "values": [4] * len(known), "timestamps": known}
+    assert len(read_prometheus(write(json.dumps(export) + "\n", "export.jsonl"))) == len(known)
+
+
+def test_an_export_is_known_however_long_its_values_are(write) -> None:
+    times = list(range(START, START + 3000))
+    series = {"metric": {"namespace": "a"}, "values": [1] * 3000, "timestamps": [1000 * time for time in times]}
+    assert len(read_prometheus(write(json.dumps(series) + "\n", "export.jsonl"))) == 3000
