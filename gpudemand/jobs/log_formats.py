@@ -271,6 +271,8 @@ _NO_GPUS = re.compile(
     r"UTIL|TEMP|POWER|CLOCK|ENERGY|MEM|_FB_|bytes|percent|ratio|seconds|_info$|_(?:cpus?|jobs|nodes)(?:_|$)",
     re.IGNORECASE,
 )
+#: How metrics of NVIDIA's exporters, of Kubernetes and of hosts begin, and no names of those who hold GPUs.
+_EXPORTER = re.compile(r"(?:DCGM_FI|nvidia_smi|kube|container|node)_")
 _GPU_RESOURCE = re.compile(r"gpu|mig|i915|xe$|gaudi|tpu|ascend|npu|dcu|gcu|mlu|xpu|neuron|accel", re.IGNORECASE)
 _SAMPLES = pa.schema([(name, pa.string()) for name in ("unique_id", "ds", "y", "series")])
 #: How a line of VictoriaMetrics' export begins, and an answer to a range query does not.
@@ -473,17 +475,23 @@ _REQUESTED = (
 )
 
 
-def _of_gpus(found: list[dict[str, Any]], source: str, said: list[str]) -> list[dict[str, Any]]:
-    """Series that are of GPUs, each once where replicas of an exporter tell the same; what was left out is said."""
-    names = {str(series["metric"].get("__name__", "")) for series in found}
+def _other_resources(metrics: list[dict[str, Any]], source: str, said: list[str]) -> set[str]:
+    """Resources among the labels of series that are no GPUs, which is said; raises for metrics that count none."""
+    names = {str(labels.get("__name__", "")) for labels in metrics}
     if wrong := sorted(filter(_NO_GPUS.search, names)):
         ask = 'kube_pod_container_resource_requests{resource="nvidia_com_gpu"}'
         raise InputError(f"{source!r} has series of {wrong[0]}, which are no numbers of GPUs; ask for {ask}.")
-    requests = "kube_pod_container_resource_requests" in names and any("pod" in each["metric"] for each in found)
+    requests = "kube_pod_container_resource_requests" in names and any("pod" in labels for labels in metrics)
     said += [_REQUESTED] * requests
-    other = {name for series in found if (name := str(series["metric"].get("resource", "gpu"))) if not _is_gpu(name)}
+    other = {name for labels in metrics if (name := str(labels.get("resource", "gpu"))) if not _is_gpu(name)}
     if other:
         said.append(f"series of the resource {', '.join(sorted(other))} are no GPUs, and did not count.")
+    return other
+
+
+def _of_gpus(found: list[dict[str, Any]], source: str, said: list[str]) -> list[dict[str, Any]]:
+    """Series that are of GPUs, each once where replicas of an exporter tell the same; what was left out is said."""
+    other = _other_resources([series["metric"] for series in found], source, said)
     once: dict[Any, dict[Any, Any]] = {}
     metrics, copies = {}, 0
     for series in found:
@@ -522,14 +530,21 @@ def _samples(series: dict[str, Any], key: str) -> Iterator[tuple[str, str, str, 
         yield name, f"{stamp:.6f}", value, key
 
 
+def _labels(column: str) -> dict[str, str]:
+    """Metric and labels of a series, after which Grafana names its column where it has no legend."""
+    metric, brace, labels = column.partition("{")
+    named = {"__name__": metric.strip()} if brace or _EXPORTER.match(column) else {}
+    return named | dict(re.findall(r'(\w+)="([^"]*)"', labels))
+
+
 def _column_namespace(name: str, source: str) -> str:
-    """Namespace of a column, which Grafana names after the labels of its series where they have no legend."""
+    """Namespace of a column."""
     if "{" not in name:
         return name
-    found = [match for label in _LABELS if (match := re.search(rf'\b{label}="([^"]*)"', name))]
-    if not found:
+    namespace = _namespace({"metric": _labels(name)})
+    if not namespace:
         raise InputError(f"{source!r} has a series without a namespace ({shorten(name)}); sum by (namespace).")
-    return found[0][1]
+    return namespace
 
 
 def _long(table: TextTable, parser: TimeParser) -> TextTable:
@@ -544,10 +559,30 @@ def _long(table: TextTable, parser: TimeParser) -> TextTable:
     )
     if time is None:
         raise InputError(f"{table.source!r} has no column of times; name one of its columns 'timestamp'.")
-    if name is not None and value is not None:
-        series = [table.rows[label].fill_null("") for label in table.names if label not in (time, value)]
-        samples = [*(table.rows[each] for each in (name, time, value)), pc.binary_join_element_wise(*series, "\n")]
-        return TextTable(pa.table(samples, schema=_SAMPLES), table.lines, table.source, table.bad)
+    said: list[str] = []
+    if name is None or value is None:
+        samples = _melted(table, time, parser, said)
+    else:
+        samples = _in_rows(table, [name, time, value], said)
+    return replace(samples, header={"doubts": "\n".join(said)})
+
+
+def _in_rows(table: TextTable, columns: list[str], said: list[str]) -> TextTable:
+    """Samples of a table with a row for each; `columns`: of names, times and values."""
+    rows, known = table.rows, [label for label in ("__name__", "resource") if label in table.names]
+    metrics: list[dict[str, Any]] = [
+        {label: value} for label in known for value in rows[label].drop_null().unique().to_pylist()
+    ]
+    if other := _other_resources(metrics, table.source, said):
+        kept = pc.invert(pc.is_in(rows["resource"], value_set=pa.array(sorted(other))))
+        rows, table = rows.filter(kept), replace(table, lines=table.lines[kept.to_numpy()])
+    series = [rows[label].fill_null("") for label in table.names if label not in columns[1:]]
+    samples = [*(rows[column] for column in columns), pc.binary_join_element_wise(*series, "\n")]
+    return TextTable(pa.table(samples, schema=_SAMPLES), table.lines, table.source, table.bad)
+
+
+def _melted(table: TextTable, time: str, parser: TimeParser, said: list[str]) -> TextTable:
+    """Samples of a table with a column for each series."""
     rows = table.rows.replace_schema_metadata()
     wide = rows.rename_columns([*map(str, range(rows.num_columns))]).to_pandas().assign(_line=table.lines)
     moment = str(table.names.index(time))
@@ -558,9 +593,12 @@ def _long(table: TextTable, parser: TimeParser) -> TextTable:
         repeated = wide.duplicated(moment)
         table = replace(table, bad={**table.bad, **dict.fromkeys(wide["_line"][repeated], "with a repeated time")})
         wide, table = wide[~repeated], replace(table, lines=table.lines[~repeated.to_numpy()])
-    labels = {str(k): _column_namespace(n, table.source) for k, n in enumerate(table.names)}
+    metrics = {str(k): _labels(name) for k, name in enumerate(table.names)}
+    other = _other_resources(list(metrics.values()), table.source, said)
+    wide = wide.drop(columns=[k for k, labels in metrics.items() if labels.get("resource") in other])
+    names = {str(k): _column_namespace(name, table.source) for k, name in enumerate(table.names)}
     long = wide.melt(id_vars=[moment, "_line"], var_name="series", value_name="y").dropna(subset="y")
-    long["unique_id"] = long["series"].map(labels)
+    long["unique_id"] = long["series"].map(names)
     columns = [pa.array(long[column].astype(str), pa.string()) for column in ("unique_id", moment, "y", "series")]
     columns[1] = pc.replace_substring_regex(columns[1], r"^(\d{10})(\d{3})$", r"\1.\2")  # milliseconds
     lines = long["_line"].to_numpy()

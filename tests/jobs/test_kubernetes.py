@@ -89,6 +89,37 @@ def test_columns_without_a_namespace_are_refused(write) -> None:
         read_prometheus(write('"Time","x{pod=""a""}"\n2026-03-01 00:00:00,4\n'), tz="UTC")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Time,DCGM_FI_DEV_GPU_UTIL\n1772409600,87\n",
+        'Time,"DCGM_FI_DEV_GPU_UTIL{exported_namespace=""vision"", gpu=""0""}"\n1772409600,87\n',
+        "Time,namespace,__name__,Value\n1772409600,vision,DCGM_FI_DEV_GPU_UTIL,87\n",
+    ],
+)
+def test_csv_of_what_counts_no_gpus_is_refused_as_json_is(write, text) -> None:
+    with pytest.raises(InputError, match="DCGM_FI_DEV_GPU_UTIL, which are no numbers of GPUs"):
+        read_prometheus(write(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Time,"x{namespace=""vision"", resource=""cpu""}","x{namespace=""vision"", resource=""nvidia_com_gpu""}"\n'
+        "1772409600,64,8\n",
+        "Time,namespace,resource,Value\n1772409600,vision,cpu,64\n1772409600,vision,nvidia_com_gpu,8\n",
+    ],
+)
+def test_other_resources_in_csv_do_not_count(write, text) -> None:
+    with pytest.warns(UnlikelyJobsWarning, match="resource cpu are no GPUs"):
+        assert read_prometheus(write(text))["y"].tolist() == [8]
+
+
+def test_namespaces_may_be_called_like_a_metric(write) -> None:
+    usage = read_prometheus(write("Time,gpu-utilities,mem_lab\n1772409600,8,4\n"))
+    assert usage["unique_id"].tolist() == ["gpu-utilities", "mem_lab"]
+
+
 def nightly(write, hours) -> pd.DataFrame:
     values = [[1767571200 + 3600 * hour, "8"] for hour in hours]
     answer = {"data": {"result": [{"metric": {"namespace": "vision"}, "values": values}]}}
