@@ -197,11 +197,10 @@ def infer_freq(times: pd.DatetimeIndex) -> pd.offsets.BaseOffset:
             "the times of usage['ds'] are ends of months, and bins are labelled by their start: "
             f"usage['ds'].dt.to_period('{period}').dt.start_time."
         )
-    first = wall[0]
-    quarter, year = pd.offsets.QuarterBegin(startingMonth=first.month), pd.offsets.YearBegin(month=first.month)
-    for longest, offset in ((31, pd.offsets.MonthBegin()), (92, quarter), (366, year)):
-        if (wall.day == 1).all() and 28 <= days <= longest:
-            return offset
+    if (wall.day == 1).all() and days >= 28:
+        months, first = int(pd.Series(12 * wall.year + wall.month).diff().mode().iloc[0]), wall[0].month
+        named = {3: pd.offsets.QuarterBegin(startingMonth=first), 12: pd.offsets.YearBegin(month=first)}
+        return named.get(months, pd.offsets.MonthBegin(months))
     return parse_freq(f"{int(days)}D" if days == int(days) else pd.Series(times).diff().mode().iloc[0])
 
 
