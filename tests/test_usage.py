@@ -200,6 +200,20 @@ def test_submissions_are_counted_in_their_bin():
     assert usage["y"].sum() == 3
 
 
+@pytest.mark.parametrize("as_file", [False, True])
+def test_a_submission_at_the_end_of_the_log_is_counted(tmp_path, as_file):
+    jobs = make_jobs([("ada", "2026-03-01", "2026-03-02", 1), ("bob", "2026-03-02", "2026-03-03", 1)])
+    waits = pd.Timestamp("2026-03-03", tz="UTC")
+    jobs = pd.concat([jobs, jobs.iloc[:1].assign(submit=waits, start=pd.NaT, end=pd.NaT, status="pending", job_id="2")])
+    if as_file:
+        jobs.to_parquet(tmp_path / "jobs.parquet")
+    source = tmp_path / "jobs.parquet" if as_file else jobs
+    for freq in ("D", "h", "36h"):
+        assert usage_series(source, by=None, value="jobs", freq=freq)["y"].sum() == 3
+    assert usage_series(source, by=None, value="jobs")["y"].tolist() == [1, 1, 1]
+    assert usage_series(source, by=None, value="jobs", until=waits)["y"].tolist() == [1, 1]
+
+
 def test_start_and_until_cut_the_period():
     jobs = make_jobs([("ada", "2026-03-01", "2026-03-31", 1)])
     usage = usage_series(jobs, start="2026-03-10", until="2026-03-12 12:00")
