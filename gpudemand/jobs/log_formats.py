@@ -336,8 +336,9 @@ def read_prometheus(
     rejected = log.rejection_counts(strict=strict)
     good = pd.DataFrame({"unique_id": name, "series": log.text("series"), "ds": ds, "y": y})[log.usable()]
     usage = _summed(good.fillna({"series": ""}))
-    usage, said = with_nights(usage)
-    said = [*table.header.get("doubts", "").splitlines(), *said]
+    usage, totals = without_totals(usage)
+    usage, nights = with_nights(usage)
+    said = [*table.header.get("doubts", "").splitlines(), *totals, *nights]
     usage["unique_id"] = usage["unique_id"].astype(STRING)
     by = table.header.get("by", "namespace")
     usage.attrs = {"kind": "measured", "by": by, "source": table.source, "rejected": rejected}
@@ -411,6 +412,29 @@ def on_one_grid(series: IntArray, ds: pd.DatetimeIndex) -> pd.DatetimeIndex | No
 _FEW_IN_TURN = 0.05
 
 
+def without_totals(usage: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Usage without a series that is the sum of all others at every time; what was left out.
+
+    One that is not called a total may be equal by chance where it is nearly constant, and stays.
+    """
+    wide = usage.pivot(index="ds", columns="unique_id", values="y").fillna(0.0)
+    others = wide.rsub(wide.sum(axis=1), axis=0)
+    equal = wide.columns[np.isclose(wide, others).all(axis=0) & wide.any(axis=0)]
+    held = int(wide.any(axis=0).sum())
+    for name in equal:
+        called, varied = _TOTAL.fullmatch(name), held > 2 and wide[name].nunique() > 2
+        if called or varied:
+            kept = usage[usage["unique_id"] != name].reset_index(drop=True)
+            return kept, [f"{shorten(name)!r} is the sum of all others at every time, and did not count."]
+        if held > 2:
+            return usage, [f"{shorten(name)!r} is the sum of all others at every time; if it is a total, leave it out."]
+    return usage, []
+
+
+#: How Grafana and spreadsheets call a sum of columns.
+_TOTAL = re.compile(r"(?:grand )?total|sum", re.IGNORECASE)
+
+
 def with_nights(usage: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Usage with zeros at the hours at which, day after day, no pod ran; what it was filled with.
 
@@ -456,7 +480,7 @@ def _from_json(answer: Any, source: str) -> TextTable:
         if found and not any(_namespace(series) for series in found):
             labels = shorten(str(found[0]["metric"]))
             raise InputError(f"{source!r} has only series without a namespace ({labels}); sum by (namespace).")
-        said: list[str] = []
+        said = _incomplete(answer)
         samples = [row for k, series in enumerate(_of_gpus(found, source, said)) for row in _samples(series, str(k))]
     except InputError:
         raise
@@ -467,6 +491,15 @@ def _from_json(answer: Any, source: str) -> TextTable:
     label = next((each for series in found for each in _LABELS if each in series["metric"]), "namespace")
     rows = pa.table(columns, schema=_SAMPLES)
     return TextTable(rows, np.arange(1, len(samples) + 1), source, header=header | {"by": _LABELS[label]})
+
+
+def _incomplete(answer: dict[str, Any]) -> list[str]:
+    """What an answer says of itself, as of stores that could not be reached."""
+    warned = [
+        f"the query was answered with a warning: {shorten(str(each), 120)}." for each in answer.get("warnings", [])
+    ]
+    partial = ["the answer is partial (isPartial), so the GPUs of some series are missing; ask again."]
+    return warned + partial * bool(answer.get("isPartial"))
 
 
 _REQUESTED = (

@@ -120,6 +120,39 @@ def test_namespaces_may_be_called_like_a_metric(write) -> None:
     assert usage["unique_id"].tolist() == ["gpu-utilities", "mem_lab"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Time,vision,speech,Total\n1772409600,4,2,6\n1772413200,4,2,6\n",
+        "Time,vision,Total\n1772409600,4,4\n",
+        "Time,namespace,value\n"
+        + "".join(
+            f"{1772409600 + 3600 * k},{n},{v}\n" for k in range(3) for n, v in (("a", k), ("b", 1), ("all", k + 1))
+        ),
+    ],
+)
+def test_a_total_is_no_namespace(write, text) -> None:
+    with pytest.warns(UnlikelyJobsWarning, match="'(Total|all)' is the sum of all others at every time, and did not"):
+        usage = read_prometheus(write(text))
+    assert not usage["unique_id"].isin(["Total", "all"]).any()
+
+
+def test_a_sum_that_may_be_chance_is_kept_with_a_doubt(write) -> None:
+    with pytest.warns(UnlikelyJobsWarning, match="'lab' is the sum of all others at every time; if"):
+        usage = read_prometheus(write("Time,vision,speech,lab\n1772409600,4,2,6\n1772413200,4,2,6\n"))
+    assert usage["y"].sum() == 24
+
+
+def test_what_an_answer_says_of_itself_is_said(write) -> None:
+    series = {"metric": {"namespace": "a"}, "values": [[1772409600, "4"]]}
+    answer = {"warnings": ["some stores were unreachable"], "isPartial": True, "data": {"result": [series]}}
+    with pytest.warns(UnlikelyJobsWarning) as told:
+        read_prometheus(write(json.dumps(answer), "partial.json"))
+    text = " ".join(str(each.message) for each in told)
+    assert "some stores were unreachable" in text
+    assert "partial" in text
+
+
 def nightly(write, hours) -> pd.DataFrame:
     values = [[1767571200 + 3600 * hour, "8"] for hour in hours]
     answer = {"data": {"result": [{"metric": {"namespace": "vision"}, "values": values}]}}
