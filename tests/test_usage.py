@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, RejectedRowsWarning
+from gpudemand.jobs import read_jobs
 from gpudemand.jobs.table import as_jobs
 from gpudemand.usage import query, runs
 from gpudemand.usage.read import read_usage
@@ -198,6 +199,19 @@ def test_submissions_are_counted_in_their_bin():
     usage = usage_series(make_jobs(rows), freq="h", value="jobs")
     assert usage["y"].iloc[:6].tolist() == [2, 0, 0, 0, 0, 1]
     assert usage["y"].sum() == 3
+
+
+def test_a_total_below_the_rows_is_no_job(tmp_path):
+    jobs = make_jobs([("ada", "2026-03-01", "2026-03-02", 1), ("bob", "2026-03-01", "2026-03-02", 2)])
+    total = make_jobs([(None, "2026-03-01", "2026-03-02", 3)]).assign(job_id="Total")
+    pd.concat([jobs, total]).to_csv(tmp_path / "jobs.csv", index=False)
+    with pytest.raises(InputError, match="1 a total of the other rows"):
+        usage_series(tmp_path / "jobs.csv")
+    with pytest.warns(RejectedRowsWarning, match="1 a total of the other rows"):
+        assert usage_series(read_jobs(tmp_path / "jobs.csv"))["y"].sum() == 72
+    named = pd.concat([jobs, total.assign(gpus=4.0)])
+    named.to_csv(tmp_path / "named.csv", index=False)
+    assert usage_series(read_jobs(tmp_path / "named.csv"))["y"].sum() == usage_series(tmp_path / "named.csv")["y"].sum()
 
 
 @pytest.mark.parametrize("as_file", [False, True])

@@ -45,14 +45,21 @@ _PAI_TASK = [
 ]
 
 
+#: How spreadsheets and Grafana call a sum of rows or of columns, in any case; why a row so called is no job.
+TOTALS, TOTAL_ROW = ("total", "grand total", "sum"), "a total of the other rows"
+
+
 def canonical(log: LogColumns) -> pd.DataFrame:
     """The table of this package, as `write_jobs` writes it; further columns are kept."""
     others = [name for name in log.table.names if name not in COLUMNS]
+    gpus = log.number("gpus", required=True)
+    called = log.text("job_id").str.lower().isin(TOTALS) & (gpus > 0)
+    log.exclude(called & np.isclose(gpus, gpus.sum() / 2), TOTAL_ROW)
     return pd.DataFrame(
         {
             **log.texts(job_id="job_id", user="user", group="group", cluster="cluster", gpu_type="gpu_type"),
             **{name: log.time(name) for name in ("submit", "start", "end")},
-            "gpus": log.number("gpus", required=True),
+            "gpus": gpus,
             "status": log.status("status"),
             **{name: log.number(name) for name in ("requested_time", "used_gpu_seconds")},
             **{name: log.number(name) if name == "effective_cost" else log.raw(name) for name in others},
@@ -422,17 +429,13 @@ def without_totals(usage: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     equal = wide.columns[np.isclose(wide, others).all(axis=0) & wide.any(axis=0)]
     held = int(wide.any(axis=0).sum())
     for name in equal:
-        called, varied = _TOTAL.fullmatch(name), held > 2 and wide[name].nunique() > 2
+        called, varied = str(name).lower() in TOTALS, held > 2 and wide[name].nunique() > 2
         if called or varied:
             kept = usage[usage["unique_id"] != name].reset_index(drop=True)
             return kept, [f"{shorten(name)!r} is the sum of all others at every time, and did not count."]
         if held > 2:
             return usage, [f"{shorten(name)!r} is the sum of all others at every time; if it is a total, leave it out."]
     return usage, []
-
-
-#: How Grafana and spreadsheets call a sum of columns.
-_TOTAL = re.compile(r"(?:grand )?total|sum", re.IGNORECASE)
 
 
 def with_nights(usage: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
