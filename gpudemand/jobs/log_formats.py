@@ -410,13 +410,14 @@ def on_one_grid(series: IntArray, ds: pd.DatetimeIndex) -> pd.DatetimeIndex | No
     if np.mean(np.diff(instants) < 0.9 * step) < _FEW_IN_TURN:
         return None
     turn = np.exp(2j * np.pi * (us - instants[0]) / step)
-    phase = np.angle(np.bincount(series, turn.real) + 1j * np.bincount(series, turn.imag)) / (2 * np.pi) * step
+    phase = np.angle(np.bincount(series, turn.real) + 1j * np.bincount(series, turn.imag)) / (2 * np.pi)
+    phase = ((phase + _LATE) % 1.0 - _LATE) * step  # a round of scrapes begins with the first
     place = np.rint((us - instants[0] - phase[series]) / step)
     return pd.to_datetime((instants[0] + np.rint(place * step)).astype(np.int64), unit="us", utc=True)
 
 
-#: Share of the times of a query that follow the one before too early.
-_FEW_IN_TURN = 0.05
+#: Share of the times of a query that follow the one before too early; jitter as a share of a step.
+_FEW_IN_TURN, _LATE = 0.05, 0.05
 
 
 def without_totals(usage: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:

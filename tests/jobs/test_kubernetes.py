@@ -189,7 +189,9 @@ def scraped(*series: tuple[str, float, int]) -> str:
 
 
 def test_series_that_are_scraped_in_turn_are_summed(write) -> None:
-    usage = read_prometheus(write(scraped(("vision", 4, 0), ("vision", 4, 12), ("speech", 2, 900)), "export.jsonl"))
+    usage = read_prometheus(
+        write(scraped(("vision", 4, 0), ("vision", 4, 12), ("speech", 1, 900), ("speech", 1, 1500)), "export.jsonl")
+    )
     assert usage.groupby("unique_id")["y"].agg(["sum", "nunique", "count"]).values.tolist() == [
         [2 * 48, 1, 48],
         [8 * 48, 1, 48],
