@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._files import replace_file
+from gpudemand.units import wall_clock
 
 #: Control characters other than tab and newline. A carriage return would begin a row in a spreadsheet.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -136,8 +137,8 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
 
 def _as_text(column: pd.Series) -> pd.Series:
     if pd.api.types.is_datetime64_any_dtype(column.dtype):
-        known = column.dropna()
-        whole = (known == known.dt.normalize()).all()
+        known = wall_clock(pd.DatetimeIndex(column.dropna()))
+        whole = (known == known.normalize()).all()
         return column.dt.strftime("%Y-%m-%d" if whole else "%Y-%m-%d %H:%M").astype(object).where(column.notna(), "")
     if pd.api.types.is_float_dtype(column.dtype):
         whole = (column.dropna() % 1 == 0).all()

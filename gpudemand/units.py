@@ -1,11 +1,13 @@
-"""Parsing and formatting of durations, memory and GPU-hours; slices and other parts of GPUs."""
+"""Parsing and formatting of durations, memory and GPU-hours; local times; slices and other parts of GPUs."""
 
 from __future__ import annotations
 
 import math
 import re
 from fractions import Fraction
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from gpudemand._array import STRING
@@ -44,6 +46,20 @@ for _parts, _profiles, _cards in _MIG:
     for _sizes in _cards.values():
         for (_compute, _eighths), _gb in zip(_profiles, _sizes, strict=True):
             _SHARES.setdefault((_compute, _gb), (Fraction(_compute, _parts), Fraction(_eighths, 8)))
+
+
+def wall_clock(times: pd.DatetimeIndex) -> pd.DatetimeIndex:
+    """Local times without their zone; the first moment of a day whose midnight its clock skips is that midnight."""
+    wall = times.tz_localize(None)
+    if times.tz is None:
+        return wall
+    midnight = wall.normalize()
+    return wall.where(on_calendar(midnight, times.tz) != times, midnight)
+
+
+def on_calendar(wall: pd.DatetimeIndex, tz: Any) -> pd.DatetimeIndex:
+    """Local times with their zone: of a time that its clock skips the next moment, of one that it repeats the first."""
+    return wall.tz_localize(tz, ambiguous=np.ones(len(wall), dtype=bool), nonexistent="shift_forward")
 
 
 def parse_duration(value: str | float | pd.Timedelta) -> pd.Timedelta:

@@ -396,3 +396,24 @@ def test_the_logger_tells_the_steps_and_what_is_skipped(caplog):
         assert study.attempt("costs", refuse) is None
     assert "Computing usage" in caplog.messages
     assert "Skipping costs: No prices were given." in caplog.messages
+
+
+@pytest.mark.parametrize("begin", ["2026-03-10", "2026-04-24"])
+def test_the_clock_may_change_at_midnight(begin):
+    """Within the log and what it forecasts, and on the first day of the log."""
+    later = pd.Timestamp(begin, tz="UTC") - LOG["submit"].min().normalize()
+    moved = LOG.assign(**{name: LOG[name] + later for name in ("submit", "start", "end")})
+    plans = [
+        gd.Study(moved, tz=tz, horizon=7, installed=40, lead_time="3D", wait="1h").plan
+        for tz in ("Africa/Cairo", "Etc/GMT-2")
+    ]
+    np.testing.assert_allclose(plans[0]["required"], plans[1]["required"], rtol=0.1)
+
+
+@pytest.mark.parametrize(("until", "hours"), [("2026-03-30", 23), ("2026-03-29", 24)])
+def test_a_period_ends_at_the_end_of_its_last_day(until, hours):
+    later = pd.Timestamp("2026-04-10", tz="UTC") - LOG["end"].max().normalize()
+    moved = LOG.assign(**{name: LOG[name] + later for name in ("submit", "start", "end")})
+    periods = gd.Study(moved, tz="Europe/Berlin", until=until, installed=40).demand_by_period
+    assert (periods["end"] <= pd.Timestamp(until, tz="Europe/Berlin")).all()
+    assert periods["end"].max() == pd.Timestamp(until, tz="Europe/Berlin")

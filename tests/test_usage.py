@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, RejectedRowsWarning
+from gpudemand.jobs import read_jobs
 from gpudemand.jobs.table import as_jobs
 from gpudemand.usage import query, runs
 from gpudemand.usage.read import read_usage
@@ -120,6 +121,27 @@ def test_days_of_23_and_25_hours_hold_their_true_length():
     assert (held.iloc[1:-1] == 1).all()
 
 
+MIDNIGHT_CHANGES = (
+    ("Africa/Cairo", "2026-04-24", 23),
+    ("America/Santiago", "2026-09-06", 23),
+    ("Asia/Beirut", "2026-03-29", 23),
+    ("America/Havana", "2026-11-01", 25),
+)
+
+
+@pytest.mark.parametrize(("tz", "day", "hours"), MIDNIGHT_CHANGES)
+@pytest.mark.parametrize("days_before", [0, 3])
+def test_a_day_whose_midnight_does_not_exist_begins_when_it_can(tz, day, hours, days_before):
+    begin = pd.Timestamp(day, tz="UTC") - pd.Timedelta(days_before, "D") + pd.Timedelta("12h")
+    usage = usage_series(make_jobs([("ada", begin, begin + pd.Timedelta("6D"), 1)]), tz=tz)
+    clock = usage["ds"].dt.tz_localize(None)
+    assert clock.dt.normalize().is_unique
+    assert (clock[clock.dt.normalize() != day].dt.hour == 0).all()
+    assert usage["y"].sum() == 6 * 24
+    if days_before:
+        assert usage["y"][clock.dt.normalize() == day].tolist() == [hours]
+
+
 def test_idle_bins_are_exactly_zero_after_fractions_of_a_gpu():
     rows = [("ada", f"2026-03-0{d} 00:00", f"2026-03-0{d + 2} 12:00", 0.1 * d) for d in range(1, 6)]
     usage = usage_series(make_jobs([*rows, ("bob", "2026-03-20", "2026-03-21", 1)]), freq="h")
@@ -177,6 +199,33 @@ def test_submissions_are_counted_in_their_bin():
     usage = usage_series(make_jobs(rows), freq="h", value="jobs")
     assert usage["y"].iloc[:6].tolist() == [2, 0, 0, 0, 0, 1]
     assert usage["y"].sum() == 3
+
+
+def test_a_total_below_the_rows_is_no_job(tmp_path):
+    jobs = make_jobs([("ada", "2026-03-01", "2026-03-02", 1), ("bob", "2026-03-01", "2026-03-02", 2)])
+    total = make_jobs([(None, "2026-03-01", "2026-03-02", 3)]).assign(job_id="Total")
+    pd.concat([jobs, total]).to_csv(tmp_path / "jobs.csv", index=False)
+    with pytest.raises(InputError, match="1 a total of the other rows"):
+        usage_series(tmp_path / "jobs.csv")
+    with pytest.warns(RejectedRowsWarning, match="1 a total of the other rows"):
+        assert usage_series(read_jobs(tmp_path / "jobs.csv"))["y"].sum() == 72
+    named = pd.concat([jobs, total.assign(gpus=4.0)])
+    named.to_csv(tmp_path / "named.csv", index=False)
+    assert usage_series(read_jobs(tmp_path / "named.csv"))["y"].sum() == usage_series(tmp_path / "named.csv")["y"].sum()
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_a_submission_at_the_end_of_the_log_is_counted(tmp_path, as_file):
+    jobs = make_jobs([("ada", "2026-03-01", "2026-03-02", 1), ("bob", "2026-03-02", "2026-03-03", 1)])
+    waits = pd.Timestamp("2026-03-03", tz="UTC")
+    jobs = pd.concat([jobs, jobs.iloc[:1].assign(submit=waits, start=pd.NaT, end=pd.NaT, status="pending", job_id="2")])
+    if as_file:
+        jobs.to_parquet(tmp_path / "jobs.parquet")
+    source = tmp_path / "jobs.parquet" if as_file else jobs
+    for freq in ("D", "h", "36h"):
+        assert usage_series(source, by=None, value="jobs", freq=freq)["y"].sum() == 3
+    assert usage_series(source, by=None, value="jobs")["y"].tolist() == [1, 1, 1]
+    assert usage_series(source, by=None, value="jobs", until=waits)["y"].tolist() == [1, 1]
 
 
 def test_start_and_until_cut_the_period():

@@ -14,6 +14,7 @@ from gpudemand._validation import InputError, check_columns, check_number, neare
 from gpudemand.forecast.combination import CombinedForecaster
 from gpudemand.forecast.forecaster import Forecaster, adapt
 from gpudemand.forecast.panel import Panel, row_means, season_length, week_length
+from gpudemand.usage.bins import calendar_range
 
 HOLIDAY = "public holiday"
 
@@ -45,7 +46,7 @@ class Calendar(NamedTuple):
 
     def shares(self, panel: Panel, h: int) -> FloatArray:
         """Share of every bin of a panel, and of the next `h`, that each event takes, shape (n_events, n_times + h)."""
-        edges = pd.date_range(panel.times[0], periods=panel.values.shape[1] + h + 1, freq=panel.freq)
+        edges = calendar_range(panel.times[0], periods=panel.values.shape[1] + h + 1, freq=panel.freq)
         begin, width = _seconds(edges[:-1]), np.diff(_seconds(edges))
         zone = panel.newest.tz
         sides = [
@@ -428,5 +429,5 @@ def _decline(panel: Panel, share: FloatArray, end: int, kind: str, limit: float)
 
 def _incident(panel: Panel, first: int, last: int, kind: str, share: float) -> tuple[object, ...]:
     start = panel.times[first]
-    end = panel.times[last] if last < len(panel.times) else panel.times[-1] + panel.freq
+    end = panel.times[last] if last < len(panel.times) else panel.future(1)[0]
     return start, end, last - first, kind, share

@@ -13,7 +13,8 @@ import pandas as pd
 
 from gpudemand._array import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, UnlikelyUsageWarning, as_pandas, check_usage, shorten, stack_level
-from gpudemand.usage.bins import parse_freq
+from gpudemand.units import wall_clock
+from gpudemand.usage.bins import calendar_range, parse_freq
 
 _DAY = pd.Timedelta("1D")
 
@@ -68,7 +69,7 @@ class Panel:
         _check_values(wide)
         offset = parse_freq(freq) if freq is not None else _with_days_off(infer_freq(wide.columns), wide.columns)
         _check_span(wide.columns, offset, inferred=freq is None)
-        times = pd.date_range(wide.columns[0], wide.columns[-1], freq=offset)
+        times = calendar_range(wide.columns[0], wide.columns[-1], freq=offset)
         stray = wide.columns.difference(times)
         if len(stray):
             zone = " If they are midnights of UTC: usage['ds'].dt.tz_convert('UTC')." if wide.columns.tz else ""
@@ -87,7 +88,7 @@ class Panel:
 
     def with_history(self, y: FloatArray) -> Panel:
         """The panel with another, shorter or longer, history from its first bin on."""
-        times = pd.date_range(self.times[0], periods=y.shape[1], freq=self.freq)
+        times = calendar_range(self.times[0], periods=y.shape[1], freq=self.freq)
         return replace(self, times=times, values=y)
 
     def wide(self) -> pd.DataFrame:
@@ -149,7 +150,7 @@ class Panel:
 
     def future(self, h: int) -> pd.DatetimeIndex:
         """The next `h` bins."""
-        return pd.date_range(self.newest, periods=h + 1, freq=self.freq)[1:]
+        return calendar_range(self.newest, periods=h + 1, freq=self.freq)[1:]
 
     def long_frame(self, times: pd.DatetimeIndex, columns: dict[str, FloatArray]) -> pd.DataFrame:
         """A long frame from matrices of shape (n_series, len(times))."""
@@ -181,7 +182,7 @@ def infer_freq(times: pd.DatetimeIndex) -> pd.offsets.BaseOffset:
         raise InputError(
             "usage has fewer than two timestamps, so its frequency cannot be inferred; pass a longer history."
         )
-    wall = times.tz_localize(None)
+    wall = wall_clock(times)
     step = pd.Series(times).diff().mode().iloc[0]
     if step < pd.Timedelta("1s") and times[0].year == 1970:
         raise InputError(
@@ -196,11 +197,10 @@ def infer_freq(times: pd.DatetimeIndex) -> pd.offsets.BaseOffset:
             "the times of usage['ds'] are ends of months, and bins are labelled by their start: "
             f"usage['ds'].dt.to_period('{period}').dt.start_time."
         )
-    first = wall[0]
-    quarter, year = pd.offsets.QuarterBegin(startingMonth=first.month), pd.offsets.YearBegin(month=first.month)
-    for longest, offset in ((31, pd.offsets.MonthBegin()), (92, quarter), (366, year)):
-        if (wall.day == 1).all() and 28 <= days <= longest:
-            return offset
+    if (wall.day == 1).all() and days >= 28:
+        months, first = int(pd.Series(12 * wall.year + wall.month).diff().mode().iloc[0]), wall[0].month
+        named = {3: pd.offsets.QuarterBegin(startingMonth=first), 12: pd.offsets.YearBegin(month=first)}
+        return named.get(months, pd.offsets.MonthBegin(months))
     return parse_freq(f"{int(days)}D" if days == int(days) else pd.Series(times).diff().mode().iloc[0])
 
 

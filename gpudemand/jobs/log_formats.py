@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpudemand._array import STRING
+from gpudemand._array import STRING, IntArray
 from gpudemand._validation import InputError, shorten
 from gpudemand.jobs.columns import LogColumns, canonical_status, map_unique, start_unstarted_at_end
 from gpudemand.jobs.files import (
@@ -45,14 +45,21 @@ _PAI_TASK = [
 ]
 
 
+#: How spreadsheets and Grafana call a sum of rows or of columns, in any case; why a row so called is no job.
+TOTALS, TOTAL_ROW = ("total", "grand total", "sum"), "a total of the other rows"
+
+
 def canonical(log: LogColumns) -> pd.DataFrame:
     """The table of this package, as `write_jobs` writes it; further columns are kept."""
     others = [name for name in log.table.names if name not in COLUMNS]
+    gpus = log.number("gpus", required=True)
+    called = log.text("job_id").str.lower().isin(TOTALS) & (gpus > 0)
+    log.exclude(called & np.isclose(gpus, gpus.sum() / 2), TOTAL_ROW)
     return pd.DataFrame(
         {
             **log.texts(job_id="job_id", user="user", group="group", cluster="cluster", gpu_type="gpu_type"),
             **{name: log.time(name) for name in ("submit", "start", "end")},
-            "gpus": log.number("gpus", required=True),
+            "gpus": gpus,
             "status": log.status("status"),
             **{name: log.number(name) for name in ("requested_time", "used_gpu_seconds")},
             **{name: log.number(name) if name == "effective_cost" else log.raw(name) for name in others},
@@ -271,8 +278,12 @@ _NO_GPUS = re.compile(
     r"UTIL|TEMP|POWER|CLOCK|ENERGY|MEM|_FB_|bytes|percent|ratio|seconds|_info$|_(?:cpus?|jobs|nodes)(?:_|$)",
     re.IGNORECASE,
 )
+#: How metrics of NVIDIA's exporters, of Kubernetes and of hosts begin, and no names of those who hold GPUs.
+_EXPORTER = re.compile(r"(?:DCGM_FI|nvidia_smi|kube|container|node)_")
 _GPU_RESOURCE = re.compile(r"gpu|mig|i915|xe$|gaudi|tpu|ascend|npu|dcu|gcu|mlu|xpu|neuron|accel", re.IGNORECASE)
-_SAMPLES = pa.schema([(name, pa.string()) for name in ("unique_id", "ds", "y")])
+_SAMPLES = pa.schema([(name, pa.string()) for name in ("unique_id", "ds", "y", "series")])
+#: How a line of VictoriaMetrics' export begins, and an answer to a range query does not.
+_EXPORT = re.compile(rb'\{\s*"(?:metric|values|timestamps)"\s*:')
 
 
 def read_prometheus(
@@ -285,9 +296,10 @@ def read_prometheus(
     path : path-like
         JSON response of a range query, or CSV (plain or gzip-compressed) with a column of times and either one column
         per namespace or the columns namespace and value; the series of a namespace (its pods) are summed at each
-        timestamp. Requests stay listed for pods that wait and that have completed, so a suitable query joins them
-        with the phase: ``sum by (namespace) (kube_pod_container_resource_requests{resource="nvidia_com_gpu"} * on
-        (namespace, pod, uid) group_left () (kube_pod_status_phase{phase="Running"} == 1))``.
+        timestamp, as if all were scraped at once. Requests stay listed for pods that wait and that have completed, so
+        a suitable query joins them with the phase: ``sum by (namespace)
+        (kube_pod_container_resource_requests{resource="nvidia_com_gpu"} * on (namespace, pod, uid) group_left ()
+        (kube_pod_status_phase{phase="Running"} == 1))``.
     tz : str or tzinfo, optional
         Zone of times in CSV that are written without one; epoch seconds need none.
     strict : bool, default=False
@@ -319,9 +331,7 @@ def read_prometheus(
     with open_binary(place) as file:
         head = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
     if head[:1] in (b"{", b"["):
-        table = _from_json(
-            _exported(place, bounds) if b'"timestamps"' in head else read_json(place, bounds), place.name
-        )
+        table = _from_json(_exported(place, bounds) if _EXPORT.match(head) else read_json(place, bounds), place.name)
     else:
         table = _grafana(place, bounds) if re.match(rb"sep=|[^,\n]*;", head) else read_table(place, bounds)
         table = _long(table, TimeParser.from_arguments(tz, None, table.source))
@@ -331,10 +341,11 @@ def read_prometheus(
     name = log.text("unique_id")
     log.exclude(name.isna(), "without a namespace")
     rejected = log.rejection_counts(strict=strict)
-    good = pd.DataFrame({"unique_id": name, "ds": ds, "y": y})[log.usable()]
-    usage = good.groupby(["unique_id", "ds"], as_index=False, sort=True)["y"].sum()
-    usage, said = with_nights(usage)
-    said = [*table.header.get("doubts", "").splitlines(), *said]
+    good = pd.DataFrame({"unique_id": name, "series": log.text("series"), "ds": ds, "y": y})[log.usable()]
+    usage = _summed(good.fillna({"series": ""}))
+    usage, totals = without_totals(usage)
+    usage, nights = with_nights(usage)
+    said = [*table.header.get("doubts", "").splitlines(), *totals, *nights]
     usage["unique_id"] = usage["unique_id"].astype(STRING)
     by = table.header.get("by", "namespace")
     usage.attrs = {"kind": "measured", "by": by, "source": table.source, "rejected": rejected}
@@ -375,6 +386,59 @@ def _grafana(path: Path, limits: Limits) -> TextTable:
     )
 
 
+def _summed(samples: pd.DataFrame) -> pd.DataFrame:
+    """Sums of the series of each name; `samples`: ``unique_id``, ``series``, ``ds``, ``y``."""
+    keys = ["unique_id", "series"]
+    each = samples.groupby([*keys, "ds"], as_index=False, sort=True)["y"].sum()
+    grid = on_one_grid(each.groupby(keys).ngroup().to_numpy(), pd.DatetimeIndex(each["ds"]))
+    if grid is not None:
+        each = each.assign(ds=grid).groupby([*keys, "ds"], as_index=False, sort=True)["y"].mean()
+    return each.groupby(["unique_id", "ds"], as_index=False, sort=True)["y"].sum()
+
+
+def on_one_grid(series: IntArray, ds: pd.DatetimeIndex) -> pd.DatetimeIndex | None:
+    """Times as if all series had been sampled at once, of an export whose targets are scraped in turn; else None.
+
+    `series`, `ds`: of each sample, sorted by both. Samples of a series are a step apart, up to jitter, and each series
+    has a phase, which is taken from its times. The sum at one time lacks the series of all other phases.
+    """
+    us = ds.as_unit("us").asi8
+    instants, steps = np.unique(us), np.diff(us)[np.diff(series) == 0]
+    if len(instants) < _FEW_SAMPLES or not len(steps):
+        return None
+    step = float(np.median(steps))
+    if np.mean(np.diff(instants) < 0.9 * step) < _FEW_IN_TURN:
+        return None
+    turn = np.exp(2j * np.pi * (us - instants[0]) / step)
+    phase = np.angle(np.bincount(series, turn.real) + 1j * np.bincount(series, turn.imag)) / (2 * np.pi)
+    phase = ((phase + _LATE) % 1.0 - _LATE) * step  # a round of scrapes begins with the first
+    place = np.rint((us - instants[0] - phase[series]) / step)
+    return pd.to_datetime((instants[0] + np.rint(place * step)).astype(np.int64), unit="us", utc=True)
+
+
+#: Share of the times of a query that follow the one before too early; jitter as a share of a step.
+_FEW_IN_TURN, _LATE = 0.05, 0.05
+
+
+def without_totals(usage: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Usage without a series that is the sum of all others at every time; what was left out.
+
+    One that is not called a total may be equal by chance where it is nearly constant, and stays.
+    """
+    wide = usage.pivot(index="ds", columns="unique_id", values="y").fillna(0.0)
+    others = wide.rsub(wide.sum(axis=1), axis=0)
+    equal = wide.columns[np.isclose(wide, others).all(axis=0) & wide.any(axis=0)]
+    held = int(wide.any(axis=0).sum())
+    for name in equal:
+        called, varied = str(name).lower() in TOTALS, held > 2 and wide[name].nunique() > 2
+        if called or varied:
+            kept = usage[usage["unique_id"] != name].reset_index(drop=True)
+            return kept, [f"{shorten(name)!r} is the sum of all others at every time, and did not count."]
+        if held > 2:
+            return usage, [f"{shorten(name)!r} is the sum of all others at every time; if it is a total, leave it out."]
+    return usage, []
+
+
 def with_nights(usage: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Usage with zeros at the hours at which, day after day, no pod ran; what it was filled with.
 
@@ -385,8 +449,8 @@ def with_nights(usage: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     if len(times) < _FEW_SAMPLES:
         return usage, []
     gaps = times[1:] - times[:-1]
-    step = pd.Series(gaps).mode()[0]
-    place = np.flatnonzero(gaps > step)
+    step = gaps.sort_values()[len(gaps) // 2]
+    place = np.flatnonzero(gaps > 1.5 * step)  # scrapes are late by milliseconds
     days = (times[-1] - times[0]) / pd.Timedelta("1D")
     begin, end = ((times[place + late] - times[place + late].normalize()) for late in (0, 1))
     daily = np.zeros(len(place), dtype=bool)
@@ -398,12 +462,13 @@ def with_nights(usage: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
             daily |= same & bool(same.sum() >= max(0.5 * days, 3))
     if not daily.any():
         return usage, []
+    nights = times[place[daily]].normalize().nunique()
     missing = [pd.date_range(times[k] + step, times[k + 1] - step, freq=step) for k in place[daily]]
     grid = pd.MultiIndex.from_product([usage["unique_id"].unique(), missing[0].append(missing[1:])])
     zeros = grid.to_frame(index=False, name=["unique_id", "ds"]).assign(y=0.0)
     filled = pd.concat([usage, zeros]).sort_values(["unique_id", "ds"], ignore_index=True)
     return filled, [
-        f"no namespace has a sample at the same hours of {daily.sum():,} days: no pod ran then, which counts as 0 GPUs."
+        f"no namespace has a sample at the same hours of {nights:,} days: no pod ran then, which counts as 0 GPUs."
     ]
 
 
@@ -419,17 +484,26 @@ def _from_json(answer: Any, source: str) -> TextTable:
         if found and not any(_namespace(series) for series in found):
             labels = shorten(str(found[0]["metric"]))
             raise InputError(f"{source!r} has only series without a namespace ({labels}); sum by (namespace).")
-        said: list[str] = []
-        samples = [row for series in _of_gpus(found, source, said) for row in _samples(series)]
+        said = _incomplete(answer)
+        samples = [row for k, series in enumerate(_of_gpus(found, source, said)) for row in _samples(series, str(k))]
     except InputError:
         raise
     except (TypeError, KeyError, AttributeError, ValueError, OverflowError) as error:
         raise InputError(f"{source!r} is not the answer of a Prometheus range query ({error}).") from error
-    columns = [list(column) for column in zip(*samples, strict=True)] or [[], [], []]
-    header = {"doubts": "\n".join(said)}
+    columns = [list(column) for column in zip(*samples, strict=True)] or [[] for _ in _SAMPLES]
+    header: dict[str, str] = {"doubts": "\n".join(said)}
     label = next((each for series in found for each in _LABELS if each in series["metric"]), "namespace")
     rows = pa.table(columns, schema=_SAMPLES)
     return TextTable(rows, np.arange(1, len(samples) + 1), source, header=header | {"by": _LABELS[label]})
+
+
+def _incomplete(answer: dict[str, Any]) -> list[str]:
+    """What an answer says of itself, as of stores that could not be reached."""
+    warned = [
+        f"the query was answered with a warning: {shorten(str(each), 120)}." for each in answer.get("warnings", [])
+    ]
+    partial = ["the answer is partial (isPartial), so the GPUs of some series are missing; ask again."]
+    return warned + partial * bool(answer.get("isPartial"))
 
 
 _REQUESTED = (
@@ -438,17 +512,23 @@ _REQUESTED = (
 )
 
 
-def _of_gpus(found: list[dict[str, Any]], source: str, said: list[str]) -> list[dict[str, Any]]:
-    """Series that are of GPUs, each once where replicas of an exporter tell the same; what was left out is said."""
-    names = {str(series["metric"].get("__name__", "")) for series in found}
+def _other_resources(metrics: list[dict[str, Any]], source: str, said: list[str]) -> set[str]:
+    """Resources among the labels of series that are no GPUs, which is said; raises for metrics that count none."""
+    names = {str(labels.get("__name__", "")) for labels in metrics}
     if wrong := sorted(filter(_NO_GPUS.search, names)):
         ask = 'kube_pod_container_resource_requests{resource="nvidia_com_gpu"}'
         raise InputError(f"{source!r} has series of {wrong[0]}, which are no numbers of GPUs; ask for {ask}.")
-    requests = "kube_pod_container_resource_requests" in names and any("pod" in each["metric"] for each in found)
+    requests = "kube_pod_container_resource_requests" in names and any("pod" in labels for labels in metrics)
     said += [_REQUESTED] * requests
-    other = {name for series in found if (name := str(series["metric"].get("resource", "gpu"))) if not _is_gpu(name)}
+    other = {name for labels in metrics if (name := str(labels.get("resource", "gpu"))) if not _is_gpu(name)}
     if other:
         said.append(f"series of the resource {', '.join(sorted(other))} are no GPUs, and did not count.")
+    return other
+
+
+def _of_gpus(found: list[dict[str, Any]], source: str, said: list[str]) -> list[dict[str, Any]]:
+    """Series that are of GPUs, each once where replicas of an exporter tell the same; what was left out is said."""
+    other = _other_resources([series["metric"] for series in found], source, said)
     once: dict[Any, dict[Any, Any]] = {}
     metrics, copies = {}, 0
     for series in found:
@@ -481,20 +561,27 @@ def _namespace(series: dict[str, Any]) -> str:
     return str(next((labels[label] for label in _LABELS if label in labels), ""))
 
 
-def _samples(series: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _samples(series: dict[str, Any], key: str) -> Iterator[tuple[str, str, str, str]]:
     name = _namespace(series)
     for stamp, value in series["values"]:
-        yield name, f"{stamp:.6f}", value
+        yield name, f"{stamp:.6f}", value, key
+
+
+def _labels(column: str) -> dict[str, str]:
+    """Metric and labels of a series, after which Grafana names its column where it has no legend."""
+    metric, brace, labels = column.partition("{")
+    named = {"__name__": metric.strip()} if brace or _EXPORTER.match(column) else {}
+    return named | dict(re.findall(r'(\w+)="([^"]*)"', labels))
 
 
 def _column_namespace(name: str, source: str) -> str:
-    """Namespace of a column, which Grafana names after the labels of its series where they have no legend."""
+    """Namespace of a column."""
     if "{" not in name:
         return name
-    found = [match for label in _LABELS if (match := re.search(rf'\b{label}="([^"]*)"', name))]
-    if not found:
+    namespace = _namespace({"metric": _labels(name)})
+    if not namespace:
         raise InputError(f"{source!r} has a series without a namespace ({shorten(name)}); sum by (namespace).")
-    return found[0][1]
+    return namespace
 
 
 def _long(table: TextTable, parser: TimeParser) -> TextTable:
@@ -509,9 +596,30 @@ def _long(table: TextTable, parser: TimeParser) -> TextTable:
     )
     if time is None:
         raise InputError(f"{table.source!r} has no column of times; name one of its columns 'timestamp'.")
-    if name is not None and value is not None:
-        rows = table.rows.select([name, time, value]).rename_columns(["unique_id", "ds", "y"])
-        return TextTable(rows, table.lines, table.source, table.bad)
+    said: list[str] = []
+    if name is None or value is None:
+        samples = _melted(table, time, parser, said)
+    else:
+        samples = _in_rows(table, [name, time, value], said)
+    return replace(samples, header={"doubts": "\n".join(said)})
+
+
+def _in_rows(table: TextTable, columns: list[str], said: list[str]) -> TextTable:
+    """Samples of a table with a row for each; `columns`: of names, times and values."""
+    rows, known = table.rows, [label for label in ("__name__", "resource") if label in table.names]
+    metrics: list[dict[str, Any]] = [
+        {label: value} for label in known for value in rows[label].drop_null().unique().to_pylist()
+    ]
+    if other := _other_resources(metrics, table.source, said):
+        kept = pc.invert(pc.is_in(rows["resource"], value_set=pa.array(sorted(other))))
+        rows, table = rows.filter(kept), replace(table, lines=table.lines[kept.to_numpy()])
+    series = [rows[label].fill_null("") for label in table.names if label not in columns[1:]]
+    samples = [*(rows[column] for column in columns), pc.binary_join_element_wise(*series, "\n")]
+    return TextTable(pa.table(samples, schema=_SAMPLES), table.lines, table.source, table.bad)
+
+
+def _melted(table: TextTable, time: str, parser: TimeParser, said: list[str]) -> TextTable:
+    """Samples of a table with a column for each series."""
     rows = table.rows.replace_schema_metadata()
     wide = rows.rename_columns([*map(str, range(rows.num_columns))]).to_pandas().assign(_line=table.lines)
     moment = str(table.names.index(time))
@@ -522,10 +630,13 @@ def _long(table: TextTable, parser: TimeParser) -> TextTable:
         repeated = wide.duplicated(moment)
         table = replace(table, bad={**table.bad, **dict.fromkeys(wide["_line"][repeated], "with a repeated time")})
         wide, table = wide[~repeated], replace(table, lines=table.lines[~repeated.to_numpy()])
-    labels = {str(k): _column_namespace(n, table.source) for k, n in enumerate(table.names)}
-    long = wide.melt(id_vars=[moment, "_line"], var_name="unique_id", value_name="y").dropna(subset="y")
-    long["unique_id"] = long["unique_id"].map(labels)
-    columns = [pa.array(long[column].astype(str), pa.string()) for column in ("unique_id", moment, "y")]
+    metrics = {str(k): _labels(name) for k, name in enumerate(table.names)}
+    other = _other_resources(list(metrics.values()), table.source, said)
+    wide = wide.drop(columns=[k for k, labels in metrics.items() if labels.get("resource") in other])
+    names = {str(k): _column_namespace(name, table.source) for k, name in enumerate(table.names)}
+    long = wide.melt(id_vars=[moment, "_line"], var_name="series", value_name="y").dropna(subset="y")
+    long["unique_id"] = long["series"].map(names)
+    columns = [pa.array(long[column].astype(str), pa.string()) for column in ("unique_id", moment, "y", "series")]
     columns[1] = pc.replace_substring_regex(columns[1], r"^(\d{10})(\d{3})$", r"\1.\2")  # milliseconds
     lines = long["_line"].to_numpy()
     bad = {**table.bad, **dict.fromkeys(np.setdiff1d(table.lines, lines).tolist(), "without any value")}

@@ -11,9 +11,11 @@ import pandas as pd
 
 from gpudemand._array import FloatArray
 from gpudemand._validation import InputError, check_choice, check_columns, check_number, nearest, told
+from gpudemand.forecast.panel import infer_freq
 from gpudemand.planning.quantiles import QuantileTable, ratios_to_mean
 from gpudemand.planning.wait_plan import PooledWaitPlan, WaitPlan, plan_waits
 from gpudemand.units import WEEK, format_count, parse_duration
+from gpudemand.usage.bins import bin_ends
 
 #: A longer one is taken for a slip; with it, dates would be beyond those that pandas can hold.
 _LONGEST_LEAD = pd.Timedelta("3653D")
@@ -76,14 +78,14 @@ def broadcast_by_series(name: str, given: float | Mapping[str, float], ids: pd.S
 
 
 def bin_hours(forecast: pd.DataFrame) -> FloatArray:
-    """Width of each row's bin in hours, from the differences of the timestamps."""
+    """Width of each row's bin in hours; the last bin ends where its frequency says."""
     times = pd.DatetimeIndex(sorted(forecast["ds"].unique()))
     if len(times) < 2:
         raise InputError(
             "the width of a bin cannot be told from one date; forecast GPUs (value='gpus') instead of GPU-hours."
         )
-    hours = np.diff(times.asi8) / np.diff(times.asi8).min() * (times[1:] - times[:-1]).min().total_seconds() / 3600
-    width = pd.Series(np.r_[hours, hours[-1]], index=times)
+    ends = times[1:].append(bin_ends(times[-1:], infer_freq(times)))
+    width = pd.Series((ends - times) / pd.Timedelta("1h"), index=times)
     return forecast["ds"].map(width).to_numpy(dtype=float)
 
 

@@ -15,6 +15,7 @@ from gpudemand._validation import InputError, check_choice, check_columns, check
 from gpudemand.forecast.panel import infer_freq, mean_step
 from gpudemand.metrics import levels, model_names
 from gpudemand.units import DAY, WEEK
+from gpudemand.usage.bins import bins_of
 from gpudemand.usage.series import usage_series
 
 
@@ -214,8 +215,9 @@ def ratios_to_mean(held: pd.DataFrame, forecast: pd.DataFrame) -> FloatArray:
 
 
 def _quantiles(part: pd.DataFrame, bins: pd.offsets.BaseOffset) -> FloatArray:
-    y = part.set_index("ds")["y"]
-    mean = y.resample(bins).transform("mean")
+    _, place = bins_of(pd.DatetimeIndex(part["ds"]), bins)
+    y = part["y"]
+    mean = y.groupby(place).transform("mean")
     if not mean.gt(0).any():
         return np.ones(len(_SHARES))
     ratios = np.quantile((y / mean)[mean > 0], _SHARES)

@@ -12,6 +12,7 @@ import pandas as pd
 from gpudemand._array import FloatArray
 from gpudemand._validation import InputError, check_choice, check_columns, nearest
 from gpudemand.plotting import base
+from gpudemand.usage.bins import bins_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -215,7 +216,8 @@ class SegmentShareDisplay(base.Display):
         """
         codes = checked_labels(wide.index, labels)
         by_segment = wide.groupby(codes.to_numpy()).sum().rename(index=segment_names(codes, names)).T
-        sums = by_segment.resample(freq).sum()
+        bins, place = bins_of(pd.DatetimeIndex(by_segment.index), freq)
+        sums = by_segment.groupby(place).sum().reindex(range(len(bins)), fill_value=0.0).set_axis(bins)
         total = sums.sum(axis=1)
         what = base.value_label(wide).split(" per ")[0].split(" (")[0]
         label = "share of GPU-hours" if what == "GPUs" else f"share of {what}"

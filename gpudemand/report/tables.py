@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from gpudemand.planning.capacity import SHARES
-from gpudemand.units import SECONDS_PER_HOUR, format_count, format_seconds, parse_duration
+from gpudemand.units import SECONDS_PER_HOUR, format_count, format_seconds, parse_duration, wall_clock
 
 
 def format_date(value: Any) -> str:
@@ -40,7 +40,8 @@ def format_time(value: Any) -> str:
     ('1 Mar 2026', '1 Mar 2026 09:30')
     """
     time = pd.Timestamp(value)
-    return format_date(time) if time == time.normalize() else f"{format_date(time)} {time:%H:%M}"
+    clock = wall_clock(pd.DatetimeIndex([time]))[0]
+    return format_date(time) if clock == clock.normalize() else f"{format_date(time)} {time:%H:%M}"
 
 
 def format_share(share: float, digits: int = 0) -> str:

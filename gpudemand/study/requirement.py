@@ -30,7 +30,7 @@ from gpudemand.study.settings import Settings
 from gpudemand.study.usage_tables import MEAN
 from gpudemand.study.waits import Need
 from gpudemand.units import SECONDS_PER_HOUR
-from gpudemand.usage.bins import parse_freq
+from gpudemand.usage.bins import bin_ends
 
 
 @dataclass(frozen=True)
@@ -420,7 +420,8 @@ def _bin_hours(ds: pd.Series, freq: str) -> FloatArray:
     """Widths of bins; of a single one by its frequency."""
     if len(ds) > 1:
         return bin_hours(pd.DataFrame({"ds": ds}))
-    return ((ds + parse_freq(freq) - ds) / pd.Timedelta("1h")).to_numpy(dtype=float)
+    times = pd.DatetimeIndex(ds)
+    return ((bin_ends(times, freq) - times) / pd.Timedelta("1h")).to_numpy(dtype=float)
 
 
 def _continued(ds: pd.Series, last_hours: float, until: pd.Timestamp) -> tuple[pd.Series, IntArray]:

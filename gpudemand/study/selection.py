@@ -32,7 +32,7 @@ from gpudemand.metrics import evaluate, model_names
 from gpudemand.planning.programmes import PlannedWork, add_programmes
 from gpudemand.study.settings import Settings
 from gpudemand.study.usage_tables import MEAN
-from gpudemand.usage.bins import parse_freq
+from gpudemand.usage.bins import calendar_range
 
 NAIVE = (Naive, SeasonalNaive, SeasonallyAdjustedNaive)
 CANDIDATES = (*NAIVE, ETS, CombinedForecaster, HorizonForecaster)
@@ -317,7 +317,7 @@ def known_events(usage: pd.DataFrame, settings: Settings) -> pd.DataFrame | None
     """
     tables = [] if settings.events is None else [settings.events]
     if settings.holidays is not None:
-        end = usage["ds"].max() + (settings.horizon + 1) * parse_freq(settings.freq)
+        end = calendar_range(usage["ds"].max(), freq=settings.freq, periods=settings.horizon + 2)[-1]
         tables.append(public_holidays(settings.holidays, usage["ds"].min(), end))
     return pd.concat(tables, ignore_index=True) if tables else None
 

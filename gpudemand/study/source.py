@@ -23,7 +23,7 @@ from gpudemand.planning.need import NeedForecast, WaitTarget, forecast_need, for
 from gpudemand.study.pools import of_aliases, rename_series, rename_types, reserved_price
 from gpudemand.study.settings import BY, DEFAULT_WAIT, Aliases, Settings
 from gpudemand.units import mark_fractions, mark_type
-from gpudemand.usage.bins import bin_edges, parse_freq
+from gpudemand.usage.bins import bin_edges, bin_ends, parse_freq
 from gpudemand.usage.idle import checked_idle_table, idle_table
 from gpudemand.usage.read import binned_means, gaps_between, pulled_usage, tells
 from gpudemand.usage.runs import Runs, RunsQuery
@@ -411,7 +411,7 @@ class SeriesSource:
         daily = daily[daily["gpus"] > 0].reset_index(drop=True)
         named = self._parts.loc[daily["series"]].reset_index(drop=True)
         named = named.rename(columns={self.unit: "user"}).filter(items=list(COLUMNS))
-        end = daily["start"] + pd.Timedelta("1D")
+        end = bin_ends(pd.DatetimeIndex(daily["start"]), "D")
         return as_jobs(pd.concat([daily, named], axis=1).assign(end=end), kind=str(self.attrs.get("kind", "")))
 
     def gaps(self) -> list[tuple[pd.Timestamp, pd.Timestamp]]:

@@ -14,7 +14,7 @@ from gpudemand.forecast import longest_horizon
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import Source
 from gpudemand.units import format_number_of, parse_duration, usage_by_slice
-from gpudemand.usage.bins import bin_edges, parse_freq
+from gpudemand.usage.bins import bin_edges, bin_ends, calendar_range, parse_freq
 from gpudemand.usage.series import to_wide
 
 #: Points of the Lorenz curve that are listed: the share of the k largest.
@@ -237,7 +237,7 @@ def default_horizon(source: Source) -> int:
     times = edges[: max(len(edges) - 1 - (until < edges[-1]), 2)]
     first = edges[min(len(times), len(edges) - 1)]
     ahead = first + parse_duration(settings.longest_lead_time) + _REVIEW
-    wanted = len(pd.date_range(first, ahead, freq=parse_freq(settings.freq), inclusive="left"))
+    wanted = int((calendar_range(first, ahead, freq=settings.freq) < ahead).sum())
     return max(min(wanted, longest_horizon(pd.DataFrame({"unique_id": "", "ds": times, "y": 0.0}))), 1)
 
 
@@ -379,8 +379,8 @@ def _period(wide: pd.DataFrame, by: str, period: str, inside: BoolArray, before:
     table = pd.DataFrame({"gpus": gpus, "share": gpus / (gpus.sum() or 1.0)})
     table["change_gpus"] = gpus - earlier.fillna(0.0) if before.any() else np.nan
     table = table[gpus.gt(0) | table["change_gpus"].lt(0)].sort_values("gpus", ascending=False, kind="stable")
-    days = wide.columns[inside]
-    table.insert(0, "end", days[-1] + pd.Timedelta("1D"))
+    days = pd.DatetimeIndex(wide.columns[inside])
+    table.insert(0, "end", bin_ends(days[-1:], "D")[0])
     table.insert(0, "begin", days[0])
     table.insert(0, "period", period)
     table.insert(0, "by", by)

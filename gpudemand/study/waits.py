@@ -23,7 +23,7 @@ from gpudemand.study.settings import Settings
 from gpudemand.study.source import Source, tells_waits
 from gpudemand.study.usage_tables import PEAK, WAIT, UsageTables, period_end
 from gpudemand.units import SECONDS_PER_HOUR, parse_duration
-from gpudemand.usage.bins import parse_freq
+from gpudemand.usage.bins import calendar_range
 from gpudemand.usage.waits import checked_wait_tables, share_beside_idle
 
 #: After the arrival of an order, the requirement is told for so long.
@@ -305,7 +305,7 @@ def as_forecast(need: Need, forecast: pd.DataFrame, freq: str) -> pd.DataFrame:
     """GPUs needed until weeks after the arrival of an order, as a forecast with the model and levels of another."""
     model, bins = pick_model(forecast, None), pd.DatetimeIndex(forecast["ds"].unique()).sort_values()
     end = (need.log_end + need.lead_time + _AFTER).tz_convert(bins.tz)
-    ds = bins.append(pd.date_range(bins[-1], end, freq=parse_freq(freq))[1:])
+    ds = bins.append(calendar_range(bins[-1], end, freq=freq)[1:])
     shares = {model: 0.5}
     for level in levels(forecast, model):
         shares |= {f"{model}-lo-{level:g}": 0.5 - level / 200, f"{model}-hi-{level:g}": 0.5 + level / 200}

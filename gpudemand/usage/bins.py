@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from gpudemand._array import FloatArray, IntArray, compiled_in_place
 from gpudemand._validation import InputError, shorten
+from gpudemand.units import on_calendar, wall_clock
 
 _NOUNS = {"min": "minute", "h": "hour", "D": "day", "W": "week", "MS": "month", "QS": "quarter", "YS": "year"}
 
@@ -27,7 +30,40 @@ def parse_freq(freq: object) -> pd.offsets.BaseOffset:
     return offset
 
 
-def bin_edges(begin: pd.Timestamp, until: pd.Timestamp, freq: object, tz: str) -> pd.DatetimeIndex:
+def is_tick(freq: pd.offsets.BaseOffset) -> bool:
+    """Whether bins are equally long, not days or longer periods of the calendar."""
+    return isinstance(freq, pd.offsets.Tick) and not freq.freqstr.endswith("D")
+
+
+def calendar_range(
+    first: pd.Timestamp, last: pd.Timestamp | None = None, *, freq: object, periods: int | None = None
+) -> pd.DatetimeIndex:
+    """`pandas.date_range`, also in zones whose clock changes at midnight: bins begin at the first moment that exists.
+
+    >>> calendar_range(pd.Timestamp("2026-04-23", tz="Africa/Cairo"), periods=3, freq="D").hour.tolist()
+    [0, 1, 0]
+    """
+    offset = parse_freq(freq)
+    if first.tz is None or is_tick(offset):
+        return pd.date_range(first, last, periods, offset)
+    bounds = [None if time is None else wall_clock(pd.DatetimeIndex([time]))[0] for time in (first, last)]
+    return on_calendar(pd.date_range(*bounds, periods, offset), first.tz)
+
+
+def bin_ends(starts: pd.DatetimeIndex, freq: object) -> pd.DatetimeIndex:
+    """End of each bin, by the clock of its zone.
+
+    >>> days = pd.DatetimeIndex(["2026-03-28", "2026-03-29"], tz="Europe/Berlin")
+    >>> ((bin_ends(days, "D") - days) / pd.Timedelta("1h")).tolist()
+    [24.0, 23.0]
+    """
+    offset = parse_freq(freq)
+    if starts.tz is None or is_tick(offset):
+        return starts + offset
+    return on_calendar(wall_clock(starts) + offset, starts.tz)
+
+
+def bin_edges(begin: pd.Timestamp, until: pd.Timestamp, freq: object, tz: Any) -> pd.DatetimeIndex:
     """Edges of the bins of local calendar time that cover ``[begin, until)``.
 
     Days of 23 and 25 hours, months and weeks have their true length; bins below a day are equally long.
@@ -37,19 +73,31 @@ def bin_edges(begin: pd.Timestamp, until: pd.Timestamp, freq: object, tz: str) -
     """
     offset, start = parse_freq(freq), pd.Timestamp("2001-01-01")
     width = (start + offset) - start
-    is_tick = isinstance(offset, pd.offsets.Tick) or offset.freqstr.endswith("D")
-    # Ticks start at a local midnight, so that hours are those of the wall clock in zones with a half-hour offset.
+    by_days = is_tick(offset) or offset.freqstr.endswith("D")
+    # These start at a local midnight, so that hours are those of the wall clock in zones with a half-hour offset.
     midnight = begin.tz_convert(tz).tz_localize(None).normalize()
-    wall = midnight if is_tick else offset.rollback(midnight)
-    first = wall.tz_localize(begin.tz_convert(tz).tz, ambiguous=True, nonexistent="shift_forward")
-    last = until.tz_convert(tz) + (pd.Timedelta("1D") if is_tick else 2 * offset) + 2 * width
-    if (last - first) / width > 20_000_000:  # a mistyped frequency
+    wall = midnight if by_days else offset.rollback(midnight)
+    last = until.tz_convert(tz).tz_localize(None) + (pd.Timedelta("1D") if by_days else 2 * offset) + 2 * width
+    if (last - wall) / width > 20_000_000:  # a mistyped frequency
         span = f"{begin:%Y-%m-%d} to {until:%Y-%m-%d}"
         raise InputError(f"{span} holds too many bins of freq={freq!r}; use a coarser one.")
-    edges = pd.date_range(first, last, freq=offset).as_unit("ns")
+    first, last = on_calendar(pd.DatetimeIndex([wall, last]), begin.tz_convert(tz).tz)
+    edges = calendar_range(first, last, freq=offset).as_unit("ns")
     low = max(int(edges.searchsorted(begin, side="right")) - 1, 0)
     high = max(int(edges.searchsorted(until, side="left")), low + 1)
     return edges[low : high + 1]
+
+
+def bins_of(times: pd.DatetimeIndex, freq: object) -> tuple[pd.DatetimeIndex, IntArray]:
+    """Bins that hold ascending times, and the bin of each time.
+
+    >>> bins, place = bins_of(pd.DatetimeIndex(["2026-03-01 09:00", "2026-03-03"]), "D")
+    >>> bins.day.tolist(), place.tolist()
+    ([1, 2, 3], [0, 2])
+    """
+    zoned = times.tz_localize("UTC") if times.tz is None else times
+    bins = bin_edges(zoned[0], zoned[-1] + pd.Timedelta("1us"), freq, zoned.tz)[:-1]
+    return bins.tz_localize(None) if times.tz is None else bins, bins.searchsorted(zoned, side="right") - 1
 
 
 class BinnedGpuTime:

@@ -19,6 +19,7 @@ from gpudemand._validation import InputError, require_names
 from gpudemand.jobs import schema
 from gpudemand.jobs.columns import NUMBER, STATUS_OF_WORD
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, csv_batches, open_parquet
+from gpudemand.jobs.log_formats import TOTAL_ROW, TOTALS
 from gpudemand.jobs.table import unusable
 from gpudemand.jobs.times import NO_SUCH_TIME, NULL_MARKERS, TimeParser, parse_timezone
 from gpudemand.store import exact_name, is_store, read_store
@@ -84,11 +85,15 @@ def _checked_bounds(db: duckdb.DuckDBPyConnection, name: str) -> Bounds | None:
     if _maybe_duplicates(db, sum(row[1] for row in rows)):
         [(duplicates,)] = db.execute(schema.COUNT_DUPLICATES.format(relation="typed")).fetchall()
         counts |= {schema.DUPLICATE: int(duplicates)} if duplicates else {}
+    [(totals,)] = db.execute(_COUNT_TOTALS).fetchall()
+    counts |= {TOTAL_ROW: int(totals)} if totals else {}
     if counts:
         raise InputError(f"{name} has {unusable(counts)}; clean it with `gpudemand convert` first.")
     return Bounds(*rows[0][2:]) if rows else None
 
 
+_COUNT_TOTALS = f"""SELECT count(*) FROM typed WHERE lower(job_id) IN {TOTALS} AND gpus > 0
+    AND abs(gpus - (SELECT sum(gpus) / 2 FROM typed)) < 1e-6"""
 #: Hashes that are sorted at once; bounds memory only.
 _HASHES = 100_000_000
 

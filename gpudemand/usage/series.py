@@ -189,6 +189,8 @@ def checked_usage(
         check_named(columns, query)
         begin, stop, edges = period(bounds, freq, zone, start=start, until=until)
         keys = query.keys()
+        if value == "jobs" and until is None and _submits_at(query, stop):
+            edges = bin_edges(begin, stop + _NEXT, freq, zone)
         y = binned_values(query, value, edges, len(keys), microseconds(begin), microseconds(stop))
     times, names = edges[:-1], pd.array(keys, dtype=STRING)
     ds = times[np.tile(np.arange(len(times)), len(keys))]
@@ -197,6 +199,14 @@ def checked_usage(
     usage.attrs = {"kind": _stated_kind(source), "value": value, "freq": parse_freq(freq).freqstr}
     usage.attrs |= {"until": stop.isoformat(), **counts}
     return usage if partial or stop >= edges[-1] else drop_last_bin(usage)
+
+
+#: From one time to the next that is told apart.
+_NEXT = pd.Timedelta("1us")
+
+
+def _submits_at(log: JobLogQuery | RunsQuery, time: pd.Timestamp) -> bool:
+    return any(len(submit) for _, submit in log.submissions(np.array([microseconds(time), microseconds(time + _NEXT)])))
 
 
 @contextmanager

@@ -7,7 +7,17 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.forecast import ETS, Forecaster, HistoricMean, Naive, Panel, SeasonalNaive, scale_samples, sum_samples
+from gpudemand.forecast import (
+    ETS,
+    EventForecaster,
+    Forecaster,
+    HistoricMean,
+    Naive,
+    Panel,
+    SeasonalNaive,
+    scale_samples,
+    sum_samples,
+)
 from gpudemand.forecast.factorization import InductiveForecaster
 from gpudemand.forecast.forecaster import _ranks, adapt, joint_samples
 from gpudemand.forecast.intervals import PastErrors
@@ -52,6 +62,18 @@ def test_a_forecast_from_an_origin_is_that_of_a_model_fitted_until_then(model, s
     for place, origin in enumerate(origins):
         fitted = model.fit(usage[usage["ds"] < panel.times[origin]])
         np.testing.assert_array_equal(found[:, place], columns(fitted.predict(31))[..., 0])
+
+
+@pytest.mark.parametrize("start", ["2026-04-20", "2026-04-24", "2026-04-02"])
+def test_days_go_on_where_the_clock_skips_a_midnight(start):
+    days = pd.date_range(start, periods=27)
+    zoned = days.tz_localize("Africa/Cairo", nonexistent="shift_forward")
+    usage = pd.DataFrame({"unique_id": "a", "ds": zoned, "y": np.arange(27.0)})
+    train, test = usage[:20], usage[20:]
+    closed = pd.DataFrame({"event": "closed", "start": days[22:23], "end": days[23:24], "effect": -1.0})
+    forecast = EventForecaster(Line(), closed).fit(train).predict(7)
+    assert forecast["ds"].tolist() == test["ds"].tolist()
+    assert forecast["Line"].tolist() == [20, 21, 0, 23, 24, 25, 26]
 
 
 @pytest.mark.parametrize("start", ["2026-03-27", "2026-10-23"])

@@ -9,6 +9,7 @@ from scipy.stats import norm
 
 from gpudemand._validation import InputError
 from gpudemand.planning import QuantileTable, plan_capacity
+from gpudemand.planning.capacity import bin_hours
 
 
 def normal_forecast(mean, sd, names=("total",), freq="D", levels=(80, 95)):
@@ -107,6 +108,19 @@ def test_gpu_hours_are_divided_by_the_width_of_a_bin():
         normal_forecast([24.0 * 31, 24.0 * 30], 1, freq="MS").iloc[:2], installed=9, unit="gpu_hours"
     ).to_frame()
     assert monthly["demand_p50"].iloc[0] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("freq", "hours"), [("MS", 24 * 31), ("2MS", 24 * 61), ("QS-MAR", 24 * 92), ("YS-MAR", 24 * 365), ("W-MON", 168)]
+)
+def test_the_last_bin_is_as_wide_as_the_calendar_says(freq, hours):
+    ds = pd.date_range(end="2026-03-02", periods=2, freq=freq, tz="UTC")
+    assert bin_hours(pd.DataFrame({"ds": ds}))[-1] == hours
+
+
+def test_the_last_day_is_as_long_as_its_clock_says():
+    ds = pd.date_range("2026-03-28", periods=2, tz="Europe/Berlin")
+    assert bin_hours(pd.DataFrame({"ds": ds})).tolist() == [24, 23]
 
 
 def test_no_gpu_is_bought_for_a_rounding_error():

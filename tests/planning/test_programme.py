@@ -26,6 +26,12 @@ def test_its_jobs_and_its_mean_hold_the_same_gpu_hours():
     assert set(jobs["user"]) == {"ada"}
 
 
+def test_the_last_month_has_all_of_its_days():
+    late = Programme("late", 1, "2026-03-29", "2026-04-01", hours=72, gpus=100)
+    ds = pd.Series(pd.date_range("2026-02-01", periods=2, freq="MS", tz="UTC"))
+    np.testing.assert_allclose(late.mean_gpus(ds), [0, 100 * 3 / 31])
+
+
 def test_a_training_job_is_priced_by_the_cost_model():
     pytest.importorskip("torch")
     shape = (3, 32, 32)
