@@ -573,7 +573,7 @@ class ExternalForecaster(Forecaster):
         found = []
         for name in self.panel_.ids:
             own = table[table["unique_id"] == name] if "unique_id" in table else table
-            rows = own.drop(columns="unique_id", errors="ignore").set_index("ds").reindex(times)
+            rows = _at_times(own.drop(columns="unique_id", errors="ignore").set_index("ds"), times, self.panel_.zoned)
             unknown = rows.isna().any()
             if unknown.any() or rows.empty:
                 column = unknown.idxmax()
@@ -584,6 +584,15 @@ class ExternalForecaster(Forecaster):
                 )
             found.append(rows.reset_index(drop=True))
         return found
+
+
+def _at_times(table: pd.DataFrame, times: pd.DatetimeIndex, zoned: pd.DatetimeIndex | None) -> pd.DataFrame:
+    """Rows of a table at the times of a panel; of one on the local clock, by the rules of `Panel.on_local_clock`."""
+    if zoned is None or getattr(table.index, "tz", None) is None:
+        return table.reindex(times)
+    there = times.tz_localize(zoned.tz, ambiguous=np.ones(len(times), dtype=bool), nonexistent="NaT")
+    rows = table.reindex(there)
+    return rows.where(there.notna()[:, None], rows.ffill())
 
 
 def adapt(model: Any, *, name: str | None = None, regressors: pd.DataFrame | None = None) -> Forecaster:
