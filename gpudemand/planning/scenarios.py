@@ -149,7 +149,8 @@ class Reweight(Change):
     Parameters
     ----------
     shares : mapping of str to float
-        Name -> share of all GPU-hours; the others keep their proportions in the rest.
+        Name -> share of all GPU-hours; the others keep their proportions in the rest. Shares
+        of all that has GPU-hours must add up to 1.
     by : {"user", "group", "cluster", "gpu_type", "network"}, default="group"
     """
 
@@ -161,14 +162,26 @@ class Reweight(Change):
         total = sum(check_number(f"shares[{name!r}]", share, 0, 1) for name, share in self.shares.items())
         if total > 1 + 1e-9:
             raise InputError(f"the shares add up to {total:g}; they must be at most 1 together.")
-        hours = workload["gpu_hours"].to_numpy(dtype=float)
-        factor, rest = np.ones(len(workload)), np.ones(len(workload), dtype=bool)
+        hours, out = workload["gpu_hours"].to_numpy(dtype=float), np.empty(len(workload))
+        rest = np.ones(len(workload), dtype=bool)
         for name, share in self.shares.items():
             selected = rows_of(workload, self.by, name)
-            factor[selected] = share * hours.sum() / max(hours[selected].sum(), 1e-9)
+            cannot = f"the {self.by} {name!r} has no GPU-hours that could become a share of {share:g}; leave it out."
+            out[selected] = _scaled(hours[selected], share * hours.sum(), cannot)
             rest &= ~selected
-        factor[rest] = (1 - total) * hours.sum() / max(hours[rest].sum(), 1e-9)
-        return workload.assign(gpu_hours=hours * factor)
+        left = 1 - total if total < 1 - 1e-9 else 0.0
+        cannot = f"the shares add up to {total:g}, and nothing else has GPU-hours; make them add up to 1."
+        out[rest] = _scaled(hours[rest], left * hours.sum(), cannot)
+        return workload.assign(gpu_hours=out)
+
+
+def _scaled(hours: FloatArray, total: float, cannot: str) -> FloatArray:
+    """GPU-hours in their proportions with another sum; raises with a reason where there are none."""
+    if total == 0:
+        return np.zeros_like(hours)
+    if not hours.any():
+        raise InputError(cannot)
+    return np.asarray(hours * (total / hours.sum()))
 
 
 @dataclass(frozen=True)

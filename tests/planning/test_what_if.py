@@ -96,6 +96,15 @@ def test_reweighting_keeps_the_total(total):
     assert share["vision"] == pytest.approx(0.5)
 
 
+def test_shares_that_no_workload_can_take_are_refused():
+    work = pd.DataFrame({"group": ["a", "b", "c"], "gpu_hours": [50.0, 30.0, 0.0]})
+    assert Reweight({"a": 0.25, "b": 0.75}).apply(work)["gpu_hours"].tolist() == [20, 60, 0]
+    assert Reweight({"a": 0.25, "c": 0.0}).apply(work)["gpu_hours"].tolist() == [20, 60, 0]
+    for shares, reason in (({"a": 0.5, "b": 0.3}, "add up to 0.8, and nothing else"), ({"c": 0.5}, "'c' has no GPU-h")):
+        with pytest.raises(InputError, match=reason):
+            Reweight(shares).apply(work)
+
+
 def test_a_step_event_adds_from_one_date_to_another(total):
     event = StepEvent(40, start="2026-03-02", end="2026-03-03")
     np.testing.assert_allclose(median(total, event), [100, 150, 120])
