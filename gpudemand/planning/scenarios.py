@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Protocol
 
 import numpy as np
@@ -237,6 +238,8 @@ def _equals(values: pd.Series, what: str, name: str) -> Any:
 
 #: A change, or several that are applied in order.
 Scenario = Change | Sequence[Change]
+#: Arguments of a plan that are no data.
+_OPTIONS = [name for name in signature(plan_utilization).parameters if name not in ("forecast", "installed")]
 #: Memory (GB as sold) -> a device with as much.
 CARDS = {24: "GeForce RTX 3090", 40: "A100-SXM4-40GB", 80: "A100-SXM4-80GB"}
 
@@ -260,7 +263,8 @@ class WhatIf:
         A `CostStepTime` or `MeasuredRunTimes`: required by changes of GPU type, batch size and precision.
     days : int, default=28
     options : mapping, optional
-        Other arguments of `plan_capacity`, such as ``{"lead_time": "60D"}``.
+        Other arguments of `plan_capacity`, such as ``{"lead_time": "60D"}``: ``target_utilization``,
+        ``service_level``, ``lead_time``, ``unit``, ``model``, ``short_share`` and ``held``; none of plans for waits.
 
     Examples
     --------
@@ -290,6 +294,8 @@ class WhatIf:
             raise InputError("forecast['ds'] has no time zone, and jobs have; give it theirs with .dt.tz_localize.")
         self.installed = installed
         self.options = dict(options or {})
+        for name in self.options:
+            check_choice("option", name, _OPTIONS)
         self.costs = costs
         self.ids = [str(name) for name in forecast["unique_id"].unique()]
         self.workload = recent_workload(jobs, forecast["ds"].min(), days)

@@ -174,6 +174,14 @@ def test_invalid_arguments_raise_a_clear_error(total, scenario, reason):
         total.plan(scenario)
 
 
+def test_options_are_those_of_a_plan_without_waits(jobs):
+    for options, reason in (({"wait": "1h"}, "option='wait' is not known"), ({"lead": "9D"}, "mean 'lead_time'")):
+        with pytest.raises(InputError, match=reason):
+            WhatIf(jobs, normal_forecast([100.0], 10), installed=150, options=options)
+    later = WhatIf(jobs, normal_forecast([100.0], 10), installed=150, options={"lead_time": "9D"})
+    assert later.plan().lead_time == pd.Timedelta("9D")
+
+
 def test_changes_of_hardware_need_costs(jobs):
     what_if = WhatIf(jobs, normal_forecast([100.0], 10), installed=150)
     with pytest.raises(InputError, match="CostStepTime"):
