@@ -198,6 +198,11 @@ def positive_int(name: str, value: object) -> int:
     return int(check_number(name, value, 1, integer=True))
 
 
+def check_seed(random_state: object) -> int:
+    """Return a seed: a whole number of 32 bits, as scikit-learn takes it."""
+    return int(check_number("random_state", random_state, 0, 2**32 - 1, integer=True))
+
+
 def check_horizon(h: object, n_times: int) -> int:
     """Return a horizon that a history of `n_times` bins allows: beyond, arrays would fill the memory with nothing."""
     return int(check_number("h", h, 1, max(_FURTHEST, 10 * n_times), integer=True))
@@ -339,10 +344,10 @@ class Forecaster(BaseEstimator):
         check_is_fitted(self, "panel_")
         h = check_horizon(h, len(self.panel_.times))
         n_samples = int(check_number("n_samples", n_samples, 1, _MOST_SAMPLES, integer=True))
-        y, steps = self.panel_.values, self.panel_.local_steps(h)
+        y, steps, seed = self.panel_.values, self.panel_.local_steps(h), check_seed(random_state)
         ahead = int(steps.max()) + 1
         (path, past), floor = self._backtested(ahead), self._floors(y)
-        drawn = joint_samples(np.maximum(path, floor), past, floor, self._spread(ahead), n_samples, random_state)
+        drawn = joint_samples(np.maximum(path, floor), past, floor, self._spread(ahead), n_samples, seed)
         one = self.panel_.long_frame(self.panel_.future(h), {})
         frame = pd.concat([one] * n_samples, ignore_index=True)
         frame[SAMPLE] = np.repeat(np.arange(n_samples), len(one))

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._array import FloatArray, IntArray, one_thread
 from gpudemand._validation import stack_level
 from gpudemand.forecast.combination import CombinedForecaster, PastLosses, inverse_loss_weights, weighted_trimmed_mean
-from gpudemand.forecast.forecaster import Forecaster, check_horizon, joint_shares
+from gpudemand.forecast.forecaster import Forecaster, check_horizon, check_seed, joint_shares
 from gpudemand.forecast.intervals import PastErrors, check_levels, mean_error_quantiles
 from gpudemand.forecast.panel import Panel, Seasonality, fill_gaps, mean_step, row_means, week_length
 
@@ -99,7 +99,8 @@ class HorizonForecaster(Forecaster):
     season_length : int, optional
         Bins in a season; by default a day for bins below a day, a week for days, a year above.
     random_state : int, default=0
-        Passed to the default `weeks`.
+        Passed to the default `weeks`, which is deterministic: it changes nothing, and is there because
+        `CombinedForecaster` has it.
 
     Attributes
     ----------
@@ -198,7 +199,7 @@ class HorizonForecaster(Forecaster):
         super()._fit_panel(panel)
         # Means over a horizon are comparable without gaps.
         self.panel_ = replace(panel, values=fill_gaps(panel.values, self.season_length_))
-        default = CombinedForecaster(season_length=self.season_length, random_state=self.random_state)
+        default = CombinedForecaster(season_length=self.season_length, random_state=check_seed(self.random_state))
         self.weeks_ = default if self.weeks is None else clone(self.weeks)
         self.weeks_._fit_panel(self.panel_)
 
