@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -99,22 +100,32 @@ def parse_slurm_seconds(text: str) -> float:
 def format_seconds(seconds: float) -> str:
     """Format a duration in the most readable unit.
 
-    >>> [format_seconds(s) for s in (0, 0.0032, 12, 5400, 200000)]
-    ['0 s', '3.2 ms', '12 s', '1.5 h', '2.31 d']
+    >>> [format_seconds(s) for s in (0, 0.0032, 0.9996, 12, 5400, 200000, 1e8)]
+    ['0 s', '3.2 ms', '1 s', '12 s', '1.5 h', '2.31 d', '1,157 d']
     """
     if not math.isfinite(seconds):
         return "unknown"
     if seconds == 0:
         return "0 s"
-    for limit, size, unit in ((1, 1e-3, "ms"), (120, 1, "s"), (3600, 60, "min"), (172800, 3600, "h")):
-        if abs(seconds) < limit:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 86400:.3g} d"
+    units = ((1000, 1e-3, "ms"), (120, 1, "s"), (60, 60, "min"), (48, 3600, "h"), (math.inf, 86400, "d"))
+    return next(f"{number:,f} {unit}" for limit, size, unit in units if abs(number := _rounded(seconds / size)) < limit)
 
 
 def format_gib(gib: float) -> str:
-    """Format an amount of memory given in GiB."""
-    return f"{gib * 1024:.3g} MiB" if abs(gib) < 1 else f"{gib:.3g} GiB"
+    """Format an amount of memory given in GiB.
+
+    >>> [format_gib(gib) for gib in (0.0123, 0.98, 0.9999, 1500)]
+    ['12.6 MiB', '1,004 MiB', '1 GiB', '1,500 GiB']
+    """
+    if not math.isfinite(gib):
+        return "unknown"
+    mib = _rounded(gib * 1024)
+    return f"{mib:,f} MiB" if abs(mib) < 1024 else f"{_rounded(gib):,f} GiB"
+
+
+def _rounded(value: float) -> Decimal:
+    """A number with three digits, or with all before the decimal point, which never has an exponent."""
+    return Decimal(f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}")
 
 
 def format_count(value: float, digits: int = 0) -> str:

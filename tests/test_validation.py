@@ -72,4 +72,23 @@ def test_no_slurm_time(text):
 
 def test_unknown_amounts_read_unknown():
     assert format_seconds(math.nan) == format_count(math.inf) == "unknown"
-    assert format_gib(0.5) == "512 MiB"
+    assert format_gib(math.nan) == "unknown"
+
+
+def test_amounts_are_rounded_before_their_unit_is_chosen_and_never_have_an_exponent():
+    assert [format_gib(gib) for gib in (0.5, 0.98, 0.9999, 999.7, 1100, -2000)] == [
+        "512 MiB",
+        "1,004 MiB",
+        "1 GiB",
+        "1,000 GiB",
+        "1,100 GiB",
+        "-2,000 GiB",
+    ]
+    assert [format_seconds(seconds) for seconds in (1e-9, 0.9996, 119.8, 3599, 172_790, 1500 * 86400)] == [
+        "0.000001 ms",
+        "1 s",
+        "2 min",
+        "1 h",
+        "2 d",
+        "1,500 d",
+    ]

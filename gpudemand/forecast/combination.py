@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, clone
 from gpudemand import _parallel
 from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import InputError
-from gpudemand.forecast.forecaster import Forecaster, adapt, positive_int
+from gpudemand.forecast.forecaster import Forecaster, adapt, check_seed, positive_int
 from gpudemand.forecast.naive import Naive, SeasonallyAdjustedNaive, SeasonalMedian, SeasonalNaive
 from gpudemand.forecast.panel import Panel, fill_gaps, fill_missing, row_means, week_of
 from gpudemand.forecast.regression import DecayedMeanRegression, History, LagRegression, RidgeAutoregression
@@ -284,11 +284,12 @@ class CombinedForecaster(Forecaster):
         if isinstance(members, BaseEstimator) or not members:
             raise InputError("members must be a list of at least one forecaster, or None for the default ones.")
         positive_int("max_origins", self.max_origins)
+        seed = check_seed(self.random_state)
         self.members_ = [clone(adapt(member)) for member in members]
         filled = replace(panel, values=fill_missing(panel.values, self.season_length_))
         for member in self.members_:
             if "random_state" in member.get_params():
-                member.set_params(random_state=self.random_state)
+                member.set_params(random_state=seed)
             member._fit_panel(filled)
 
     @property

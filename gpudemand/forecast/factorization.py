@@ -395,11 +395,16 @@ class InductiveForecaster(Forecaster):
         DataFrame
             ``unique_id``, ``ds`` and a column named after the class. A series without a value in the training period
             is forecast as zero by a factorization.
+
+        Raises
+        ------
+        InputError
+            For an invalid table or horizon, or times without a zone where those of training have one.
         """
         check_is_fitted(self, "panel_")
         h, new = check_horizon(h, len(self.panel_.times)), self.panel_.aligned(usage)
         steps = new.local_steps(h)
-        path = np.maximum(self._path_of_new(new, int(steps.max()) + 1), 0.0)
+        path = np.maximum(self._path_of_new(new, int(steps.max()) + 1), self._floors(new.values))
         return new.long_frame(new.future(h), {type(self).__name__: path[:, steps]})
 
     def _path_of_new(self, new: Panel, h: int) -> FloatArray:
@@ -521,10 +526,15 @@ class TemporalFactorization(InductiveForecaster):
         DataFrame
             ``unique_id``, ``ds``, ``cutoff``, ``y`` and ``TemporalFactorization``, as `cross_validation` returns them,
             from the origins that are followed by `h` bins.
+
+        Raises
+        ------
+        InputError
+            For an invalid table or horizon, or usage that does not reach beyond the training period by the horizon.
         """
         check_is_fitted(self, "factors_")
         h, step_size = positive_int("h", h), positive_int("step_size", step_size)
-        wide = usage.pivot(index="unique_id", columns="ds", values="y").reindex(index=self.panel_.ids)
+        wide = self.panel_.wide_of(usage).reindex(index=self.panel_.ids)
         later = wide.columns[wide.columns > self.panel_.newest]
         if len(later) < h:
             raise InputError(f"usage has {len(later)} bins after the training period, which a horizon of {h} exceeds.")

@@ -68,16 +68,21 @@ def joint_samples(
     Schefzik, Thorarinsdottir and Gneiting, "Uncertainty quantification in complex simulation models using ensemble
     copula coupling", Statistical Science 28 (2013).
     """
-    rng, quantiles = np.random.default_rng(seed), past.quantiles(list(_SHARES))
-    low, width = _ranks(past.errors, rng)
-    chosen = rng.integers(0, low.shape[1], n_samples)
-    # Within the width of a rank, a path lies at a place of its own in each series.
-    within = rng.random((len(point), n_samples, 1))
-    shares = low[:, chosen] + within * width[:, chosen]
+    quantiles, shares = past.quantiles(list(_SHARES)), joint_shares(past, n_samples, seed)
     out = np.empty((n_samples, *point.shape))
     for row, step in np.ndindex(point.shape):
         out[:, row, step] = np.interp(shares[row, :, step], _SHARES, quantiles[:, row, step])
     return np.asarray(np.maximum(point + spread * out, floor))
+
+
+def joint_shares(past: PastErrors, n_samples: int, seed: int) -> FloatArray:
+    """Shares of their distributions at which the paths of `joint_samples` lie, shape (n_series, n_samples, h)."""
+    rng = np.random.default_rng(seed)
+    low, width = _ranks(past.errors, rng)
+    chosen = rng.integers(0, low.shape[1], n_samples)
+    # Within the width of a rank, a path lies at a place of its own in each series.
+    within = rng.random((len(low), n_samples, 1))
+    return low[:, chosen] + within * width[:, chosen]
 
 
 def scale_samples(samples: pd.DataFrame, total: pd.DataFrame) -> pd.DataFrame:
@@ -191,6 +196,11 @@ def _ranks(errors: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, Fl
 def positive_int(name: str, value: object) -> int:
     """Return a parameter that must be a whole number of at least 1."""
     return int(check_number(name, value, 1, integer=True))
+
+
+def check_seed(random_state: object) -> int:
+    """Return a seed: a whole number of 32 bits, as scikit-learn takes it."""
+    return int(check_number("random_state", random_state, 0, 2**32 - 1, integer=True))
 
 
 def check_horizon(h: object, n_times: int) -> int:
@@ -334,10 +344,10 @@ class Forecaster(BaseEstimator):
         check_is_fitted(self, "panel_")
         h = check_horizon(h, len(self.panel_.times))
         n_samples = int(check_number("n_samples", n_samples, 1, _MOST_SAMPLES, integer=True))
-        y, steps = self.panel_.values, self.panel_.local_steps(h)
+        y, steps, seed = self.panel_.values, self.panel_.local_steps(h), check_seed(random_state)
         ahead = int(steps.max()) + 1
         (path, past), floor = self._backtested(ahead), self._floors(y)
-        drawn = joint_samples(np.maximum(path, floor), past, floor, self._spread(ahead), n_samples, random_state)
+        drawn = joint_samples(np.maximum(path, floor), past, floor, self._spread(ahead), n_samples, seed)
         one = self.panel_.long_frame(self.panel_.future(h), {})
         frame = pd.concat([one] * n_samples, ignore_index=True)
         frame[SAMPLE] = np.repeat(np.arange(n_samples), len(one))
@@ -573,7 +583,7 @@ class ExternalForecaster(Forecaster):
         found = []
         for name in self.panel_.ids:
             own = table[table["unique_id"] == name] if "unique_id" in table else table
-            rows = own.drop(columns="unique_id", errors="ignore").set_index("ds").reindex(times)
+            rows = _at_times(own.drop(columns="unique_id", errors="ignore").set_index("ds"), times, self.panel_.zoned)
             unknown = rows.isna().any()
             if unknown.any() or rows.empty:
                 column = unknown.idxmax()
@@ -584,6 +594,15 @@ class ExternalForecaster(Forecaster):
                 )
             found.append(rows.reset_index(drop=True))
         return found
+
+
+def _at_times(table: pd.DataFrame, times: pd.DatetimeIndex, zoned: pd.DatetimeIndex | None) -> pd.DataFrame:
+    """Rows of a table at the times of a panel; of one on the local clock, by the rules of `Panel.on_local_clock`."""
+    if zoned is None or getattr(table.index, "tz", None) is None:
+        return table.reindex(times)
+    there = times.tz_localize(zoned.tz, ambiguous=np.ones(len(times), dtype=bool), nonexistent="NaT")
+    rows = table.reindex(there)
+    return rows.where(there.notna()[:, None], rows.ffill())
 
 
 def adapt(model: Any, *, name: str | None = None, regressors: pd.DataFrame | None = None) -> Forecaster:

@@ -9,18 +9,22 @@ from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import FloatArray, IntArray, one_thread
 from gpudemand._validation import stack_level
 from gpudemand.forecast.combination import CombinedForecaster, PastLosses, inverse_loss_weights, weighted_trimmed_mean
-from gpudemand.forecast.forecaster import Forecaster, check_horizon
-from gpudemand.forecast.intervals import check_levels, mean_error_quantiles
+from gpudemand.forecast.forecaster import Forecaster, check_horizon, check_seed, joint_shares
+from gpudemand.forecast.intervals import PastErrors, check_levels, mean_error_quantiles
 from gpudemand.forecast.panel import Panel, Seasonality, fill_gaps, mean_step, row_means, week_length
 
 #: Disjoint spans of errors that a horizon needs, and reach of a short-term forecaster.
 _SPANS, _SHORT_TERM = 2, pd.Timedelta("2D")
+#: Levels between whose bounds the paths of these first days are interpolated, at their places on a normal distribution.
+_SAMPLED = (20.0, 40.0, 60.0, 80.0, 90.0, 95.0, 99.0, 99.9)
+_PLACES = norm.ppf(0.5 + np.r_[-np.array(_SAMPLED[::-1]), 0.0, _SAMPLED] / 200)
 #: Weeks in a quarter; first weights of the means of a week and of four, the trend, and the combination.
 _QUARTER, _FIRST_WEIGHTS = 13, np.array([1.0, 2.0, 1.0, 1.0])
 #: Power of the inverse errors, which changes nothing on the development half of the logs, and follows growth that has
@@ -95,7 +99,8 @@ class HorizonForecaster(Forecaster):
     season_length : int, optional
         Bins in a season; by default a day for bins below a day, a week for days, a year above.
     random_state : int, default=0
-        Passed to the default `weeks`.
+        Passed to the default `weeks`, which is deterministic: it changes nothing, and is there because
+        `CombinedForecaster` has it.
 
     Attributes
     ----------
@@ -167,21 +172,42 @@ class HorizonForecaster(Forecaster):
         frame = super().predict(h, level)
         if self.short_term_ is None:
             return frame
-        n_near = max(round(_SHORT_TERM / mean_step(self.panel_.freq)), 1)
-        levels = sorted({80.0, *check_levels(level)})
-        return joined(frame, super().predict(n_near, levels), self.short_term_.predict(n_near, level=levels))
+        return joined(frame, *self._near(check_levels(level)))
+
+    @one_thread()
+    def sample(self, h: int, n_samples: int = 200, random_state: int = 0) -> pd.DataFrame:
+        """Draw paths of all series together, of the first two days with `short_term`; see `Forecaster.sample`."""
+        frame = super().sample(h, n_samples, random_state)
+        if self.short_term_ is None:
+            return frame
+        steps, own = self.panel_.local_steps(h), self._near(_SAMPLED)
+        shares = joint_shares(self._backtested(int(steps.max()) + 1)[1], n_samples, random_state)[..., steps]
+        quantiles = np.sort(joined(own[0], *own).iloc[:, 2:].to_numpy(), axis=1)  # bounds are nested
+        quantiles = quantiles.reshape(len(shares), -1, quantiles.shape[1])
+        paths = frame[self.column_name()].to_numpy(copy=True).reshape(n_samples, len(shares), h)
+        for row, step in np.ndindex(len(shares), min(h, quantiles.shape[1])):
+            paths[:, row, step] = np.interp(norm.ppf(shares[row, :, step]), _PLACES, quantiles[row, step])
+        return frame.assign(**{self.column_name(): paths.ravel()})
+
+    def _near(self, levels: Sequence[float]) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Forecasts of the first two days without `short_term`, and by it."""
+        assert self.short_term_ is not None
+        n_near, levels = max(round(_SHORT_TERM / mean_step(self.panel_.freq)), 1), sorted({80.0, *levels})
+        return super().predict(n_near, levels), self.short_term_.predict(n_near, level=levels)
 
     def _fit_panel(self, panel: Panel) -> None:
         super()._fit_panel(panel)
         # Means over a horizon are comparable without gaps.
         self.panel_ = replace(panel, values=fill_gaps(panel.values, self.season_length_))
-        default = CombinedForecaster(season_length=self.season_length, random_state=self.random_state)
+        default = CombinedForecaster(season_length=self.season_length, random_state=check_seed(self.random_state))
         self.weeks_ = default if self.weeks is None else clone(self.weeks)
         self.weeks_._fit_panel(self.panel_)
 
     @one_thread()
     def predict_mean(self, h: int, level: Sequence[float] | float | None = None) -> pd.DataFrame:
         """Forecast the mean over the next bins, with intervals from errors of such means at earlier origins.
+
+        Errors of the bins that `short_term` forecasts count in proportion to the intervals with and without it.
 
         Parameters
         ----------
@@ -205,12 +231,25 @@ class HorizonForecaster(Forecaster):
         if levels:
             tails = np.array([0.5 + value / 200 for value in levels])
             floor = self._floors(panel.values)[:, 0]
-            widths = mean_error_quantiles(self._backtested(h)[1], tails, self._period(panel.values.shape[1]))
+            widths = mean_error_quantiles(self._errors(h), tails, self._period(panel.values.shape[1]))
             for value, width in zip(levels, widths, strict=True):
                 frame[f"{name}-lo-{value:g}"] = np.maximum(mean - width, floor)
                 frame[f"{name}-hi-{value:g}"] = mean + width
         frame.attrs = dict(panel.attrs)
         return frame
+
+    def _errors(self, h: int) -> PastErrors:
+        """Errors of the past, in the first two days in proportion to the intervals with and without `short_term`."""
+        past = self._backtested(h)[1]
+        if self.short_term_ is None:
+            return past
+        own, near = self._near([80.0])
+        both, names = joined(own, own, near), [f"{self.column_name()}-{side}-80" for side in ("hi", "lo")]
+        alone, blend = (np.subtract(*frame[names].to_numpy().T) for frame in (own, both))
+        ratio = np.divide(blend, alone, out=np.ones_like(blend), where=alone > 0).reshape(len(past.errors), 1, -1)
+        errors, n_near = past.errors.copy(), min(h, ratio.shape[2])
+        errors[..., :n_near] *= ratio[..., :n_near]
+        return replace(past, errors=errors)
 
     def _paths(self, y: FloatArray, origins: IntArray, h: int) -> FloatArray:
         earlier = [np.arange(origin - self._week, max(origin // 2, 1) - 1, -self._week) for origin in origins]

@@ -86,8 +86,8 @@ class SeasonallyAdjustedNaive(Forecaster):
         self.n_seasons = n_seasons
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
-        season = self.season_length_
-        recent = y[:, -season * min(self.n_seasons, max(y.shape[1] // season, 1)) :]
+        season, n_seasons = self.season_length_, positive_int("n_seasons", self.n_seasons)
+        recent = y[:, -season * min(n_seasons, max(y.shape[1] // season, 1)) :]
         if recent.shape[1] < season:
             return np.repeat(last_known(y), h, axis=1)
         profile = seasonal_profile(recent, season)
@@ -131,12 +131,13 @@ class WeekProfile(Forecaster):
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         season, week = self.season_length_, week_of(self.season_length_, self.panel_.freq)
+        n_weeks = positive_int("n_weeks", self.n_weeks)
         if season >= week or y.shape[1] < 2 * week:
             week = season
         y = fill_missing(y, season)
         if y.shape[1] < week:
             return np.repeat(y.mean(axis=1, keepdims=True), h, axis=1)
-        profile = seasonal_profile(y[:, -week * min(self.n_weeks, y.shape[1] // week) :], week)
+        profile = seasonal_profile(y[:, -week * min(n_weeks, y.shape[1] // week) :], week)
         level = y[:, -season:].mean(axis=1) - profile[:, -season:].mean(axis=1)
         return profile[:, np.arange(h) % week] + level[:, None]
 

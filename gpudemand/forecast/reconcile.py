@@ -37,8 +37,9 @@ def reconcile(
         ``unique_id``, ``ds``, ``cutoff``, ``y`` and the model's column, as `cross_validation` returns them; needed
         by ``"mint"``.
     method : {"mint", "structural", "bottom_up"}, default="mint"
-        Covariance of the errors: ``"mint"`` estimates it from the backtest, shrunk towards a diagonal; ``"structural"``
-        is proportional to the number of users below a node; ``"bottom_up"`` sums the users and ignores the other nodes.
+        Covariance of the errors: ``"mint"`` estimates it from the backtest, shrunk towards a diagonal, and is
+        ``"structural"`` where that has no errors; ``"structural"`` is proportional to the number of users below a node;
+        ``"bottom_up"`` sums the users and ignores the other nodes.
     model : str, optional
         Column to reconcile; by default the first model.
 
@@ -108,8 +109,9 @@ def _errors(backtest: pd.DataFrame, column: str, nodes: pd.Index) -> FloatArray:
 
 def _weights(method: str, sums: FloatArray, errors: FloatArray | None) -> FloatArray:
     """Covariance of the errors of the nodes, shape (n_nodes, n_nodes)."""
-    if method == "mint" and errors is not None:
-        return shrunk_covariance(errors)
+    if method == "mint" and errors is not None and errors.any():
+        # Only ratios of weights count, and the squares of tiny errors are zero.
+        return shrunk_covariance(errors / np.abs(errors).max())
     counts = np.abs(sums).sum(axis=1)
     # Bottom up: the variances of the users are negligible.
     return np.diag(np.where(counts > 1, 1e12, 1.0) if method == "bottom_up" else counts)
@@ -123,7 +125,7 @@ def shrunk_covariance(errors: FloatArray) -> FloatArray:
     n = errors.shape[1]
     size = np.sqrt(np.square(errors).mean(axis=1))
     # A node without errors would get an infinite weight.
-    size = np.maximum(size, np.maximum(1e-3 * size.max(), np.finfo(float).tiny))
+    size = np.maximum(size, 1e-3 * size.max() or 1.0)
     unit = errors / size[:, None]
     correlation = unit @ unit.T / n
     noise = (np.square(unit) @ np.square(unit).T / n - np.square(correlation)) / max(n - 1, 1)

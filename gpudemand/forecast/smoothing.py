@@ -34,11 +34,6 @@ _GROWTH = 1.1
 Weights = tuple[float, float, float, float]
 
 
-def fit_and_forecast(y: FloatArray, h: int, season: int) -> FloatArray:
-    """Forecast one series, of `START` values and two seasons at least, by least squared errors one step ahead."""
-    return _smooth_and_forecast(y, h, season, _fitted(np.asarray(y, dtype=float).tobytes(), season))
-
-
 @lru_cache(maxsize=1024)
 def _fitted(values: bytes, season: int) -> Weights:
     """Weights of a series, fitted once for points, intervals and samples."""
@@ -125,9 +120,9 @@ class ETS(Forecaster):
     ----------
     season_length : int, optional
         Bins in a season; by default a day for bins below a day, a week for days, a year above. A history of fewer than
-        two seasons is smoothed without one.
+        two seasons and ten values is smoothed without one: its first state is estimated from as many.
     max_seasons : int, default=24
-        Only the newest seasons are fitted; the cost grows with their number.
+        Only the newest seasons are fitted, and at least two and ten values; the cost grows with their number.
     n_jobs : int, optional
         Series fitted in parallel; None is 1.
 
@@ -162,10 +157,15 @@ class ETS(Forecaster):
         return self._past_paths(y, np.array([y.shape[1]]), h)[:, 0]
 
     def _past_paths(self, y: FloatArray, origins: IntArray, h: int) -> FloatArray:
-        season = self.season_length_
-        newest = season * self.max_seasons if season > 1 else y.shape[1]
+        season, max_seasons = self.season_length_, positive_int("max_seasons", self.max_seasons)
+        newest = max(season * max_seasons, _fewest(season)) if season > 1 else y.shape[1]
         smooth = partial(_ets_paths, origins=origins, h=h, season=season, newest=newest)
         return np.stack(_parallel.run(smooth, list(fill_gaps(y, season)), n_jobs=self.n_jobs))
+
+
+def _fewest(season: int) -> int:
+    """Values that a season needs to be fitted."""
+    return 2 * season + START
 
 
 def _ets_paths(y: FloatArray, origins: IntArray, h: int, season: int, newest: int) -> FloatArray:
@@ -177,7 +177,7 @@ def _ets_paths(y: FloatArray, origins: IntArray, h: int, season: int, newest: in
         path[:] = recent[-1] if n else 0.0
         if recent.size < START or np.ptp(recent) == 0:
             continue
-        shown = season if recent.size >= 2 * season + START else 1
+        shown = season if recent.size >= _fewest(season) else 1
         if n >= _GROWTH * n_fitted or shown != period or n == y.size:
             n_fitted, period, weights = n, shown, _fitted(recent.tobytes(), shown)
         found = _smooth_and_forecast(recent, h, period, weights)
@@ -371,7 +371,8 @@ class Theta(Forecaster):
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         season = self.season_length_ if y.shape[1] >= 2 * self.season_length_ else 1
-        recent = fill_missing(y, season)[:, -max(season * self.max_seasons, 3) :]
+        max_seasons = positive_int("max_seasons", self.max_seasons)
+        recent = fill_missing(y, season)[:, -max(season * max_seasons, 3) :]
         seasonal = _seasonal(recent, season)
         adjusted = recent - seasonal[:, np.arange(-recent.shape[1], 0) % season]
         times = np.arange(adjusted.shape[1]) - (adjusted.shape[1] - 1) / 2

@@ -68,7 +68,7 @@ class _OfJobs(Forecaster):
         self.model_ = clone(self.model).fit(self.jobs, usage, freq)
         return self
 
-    def predict(self, h: int, level: Sequence[float] | float | None = None, *, mean: bool = False) -> pd.DataFrame:
+    def predict(self, h: int, level: Sequence[float] | float | None = None) -> pd.DataFrame:
         """Forecast the next bins."""
         return self.model_.predict(h, level)
 

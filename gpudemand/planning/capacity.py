@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -468,10 +469,12 @@ def plan_capacity(
         of a week are short; 0 lets a single bin decide. A plan that is only short more rarely prints ``rarely``.
     wait : str or Timedelta, optional
         Plan for waits instead of utilization: the GPUs with which a share `wait_share` of the jobs starts within this
-        time, by `plan_waits` with the other arguments as they are there.
+        time, by `plan_waits` with the other arguments as they are there; the target utilization, the lead time,
+        `short_share` and `held` do not apply then.
     wait_share : float in (0, 1), default=0.9
+        Only with `wait`.
     jobs : DataFrame, optional
-        Job table that `wait` needs: the coming jobs are drawn from it.
+        Job table that `wait` needs, and nothing else: the coming jobs are drawn from it.
     held : DataFrame, optional
         GPUs held in finer bins than the forecast's, such as hours. The share of time with more demand than GPUs counts
         how demand varies within the bins then; a mean over a day hides its peaks.
@@ -483,7 +486,8 @@ def plan_capacity(
     Raises
     ------
     InputError
-        For values out of range, a forecast without intervals, or intervals too narrow for the service level.
+        For values out of range, a forecast without intervals, intervals too narrow for the service level, or arguments
+        that do not apply with, or without, `wait`.
 
     Examples
     --------
@@ -496,10 +500,12 @@ def plan_capacity(
     total        120       142         22  2026-04-01 2026-03-02               1.7 %
     """
     targets: dict[str, Any] = {"service_level": service_level, "model": model}
+    limits: dict[str, Any] = {"target_utilization": target_utilization, "lead_time": lead_time}
+    limits |= {"short_share": short_share, "held": held}
     if wait is None:
-        limits: dict[str, Any] = {"target_utilization": target_utilization, "lead_time": lead_time, "unit": unit}
-        limits |= {"short_share": short_share, "held": held}
-        return plan_utilization(forecast, installed=installed, **limits, **targets)
+        _refuse({"wait_share": wait_share, "jobs": jobs}, "is for a plan with wait=, which is not given")
+        return plan_utilization(forecast, installed=installed, unit=unit, **limits, **targets)
+    _refuse(limits, "does not apply to a plan with wait=")
     if isinstance(installed, pd.Series) and isinstance(installed.index, pd.DatetimeIndex):
         raise InputError(
             "waits are planned for a constant number of GPUs installed, or one a pool, not for a Series in time."
@@ -507,3 +513,12 @@ def plan_capacity(
     if jobs is None or unit != "gpus":
         raise InputError("wait= needs a log of jobs, of which coming ones are drawn, and a forecast in GPUs.")
     return plan_waits(forecast, jobs, installed=installed, wait=wait, wait_share=wait_share, **targets)
+
+
+def _refuse(given: Mapping[str, object], why: str) -> None:
+    """Raise for an argument of `plan_capacity` that is not its default."""
+    parameters = signature(plan_capacity).parameters
+    for name, value in given.items():
+        default = parameters[name].default
+        if value is not default and (default is None or value != default):
+            raise InputError(f"{name} {why}; leave it out.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Protocol
 
 import numpy as np
@@ -149,7 +150,8 @@ class Reweight(Change):
     Parameters
     ----------
     shares : mapping of str to float
-        Name -> share of all GPU-hours; the others keep their proportions in the rest.
+        Name -> share of all GPU-hours; the others keep their proportions in the rest. Shares
+        of all that has GPU-hours must add up to 1.
     by : {"user", "group", "cluster", "gpu_type", "network"}, default="group"
     """
 
@@ -161,14 +163,26 @@ class Reweight(Change):
         total = sum(check_number(f"shares[{name!r}]", share, 0, 1) for name, share in self.shares.items())
         if total > 1 + 1e-9:
             raise InputError(f"the shares add up to {total:g}; they must be at most 1 together.")
-        hours = workload["gpu_hours"].to_numpy(dtype=float)
-        factor, rest = np.ones(len(workload)), np.ones(len(workload), dtype=bool)
+        hours, out = workload["gpu_hours"].to_numpy(dtype=float), np.empty(len(workload))
+        rest = np.ones(len(workload), dtype=bool)
         for name, share in self.shares.items():
             selected = rows_of(workload, self.by, name)
-            factor[selected] = share * hours.sum() / max(hours[selected].sum(), 1e-9)
+            cannot = f"the {self.by} {name!r} has no GPU-hours that could become a share of {share:g}; leave it out."
+            out[selected] = _scaled(hours[selected], share * hours.sum(), cannot)
             rest &= ~selected
-        factor[rest] = (1 - total) * hours.sum() / max(hours[rest].sum(), 1e-9)
-        return workload.assign(gpu_hours=hours * factor)
+        left = 1 - total if total < 1 - 1e-9 else 0.0
+        cannot = f"the shares add up to {total:g}, and nothing else has GPU-hours; make them add up to 1."
+        out[rest] = _scaled(hours[rest], left * hours.sum(), cannot)
+        return workload.assign(gpu_hours=out)
+
+
+def _scaled(hours: FloatArray, total: float, cannot: str) -> FloatArray:
+    """GPU-hours in their proportions with another sum; raises with a reason where there are none."""
+    if total == 0:
+        return np.zeros_like(hours)
+    if not hours.any():
+        raise InputError(cannot)
+    return np.asarray(hours * (total / hours.sum()))
 
 
 @dataclass(frozen=True)
@@ -224,6 +238,8 @@ def _equals(values: pd.Series, what: str, name: str) -> Any:
 
 #: A change, or several that are applied in order.
 Scenario = Change | Sequence[Change]
+#: Arguments of a plan that are no data.
+_OPTIONS = [name for name in signature(plan_utilization).parameters if name not in ("forecast", "installed")]
 #: Memory (GB as sold) -> a device with as much.
 CARDS = {24: "GeForce RTX 3090", 40: "A100-SXM4-40GB", 80: "A100-SXM4-80GB"}
 
@@ -247,7 +263,8 @@ class WhatIf:
         A `CostStepTime` or `MeasuredRunTimes`: required by changes of GPU type, batch size and precision.
     days : int, default=28
     options : mapping, optional
-        Other arguments of `plan_capacity`, such as ``{"lead_time": "60D"}``.
+        Other arguments of `plan_capacity`, such as ``{"lead_time": "60D"}``: ``target_utilization``,
+        ``service_level``, ``lead_time``, ``unit``, ``model``, ``short_share`` and ``held``; none of plans for waits.
 
     Examples
     --------
@@ -277,6 +294,8 @@ class WhatIf:
             raise InputError("forecast['ds'] has no time zone, and jobs have; give it theirs with .dt.tz_localize.")
         self.installed = installed
         self.options = dict(options or {})
+        for name in self.options:
+            check_choice("option", name, _OPTIONS)
         self.costs = costs
         self.ids = [str(name) for name in forecast["unique_id"].unique()]
         self.workload = recent_workload(jobs, forecast["ds"].min(), days)

@@ -88,7 +88,7 @@ def segment_profiles(X: object, labels: Sequence[int]) -> pd.DataFrame:
     Parameters
     ----------
     X : DataFrame, shape (n_users, n_timestamps)
-        Usage as `gpudemand.to_wide` returns it, in bins of a day or less.
+        Usage as `gpudemand.to_wide` returns it, in bins of a day or less; GPUs or GPU-hours, as for `rfm_table`.
     labels : sequence of int, shape (n_users,)
         Segment of each user.
 
@@ -104,7 +104,7 @@ def segment_profiles(X: object, labels: Sequence[int]) -> pd.DataFrame:
     Raises
     ------
     InputError
-        If there is not one label per user, or the columns are not times at most a day apart.
+        If there is not one label per user, the columns are not times at most a day apart, or `X` holds numbers of jobs.
 
     Notes
     -----

@@ -14,6 +14,8 @@ from gpudemand.segments.series_features import WEEK, by_day, moving_means
 from gpudemand.segments.usage_matrix import DAY, HOUR, Matrix, SeriesTransformer, as_matrix, map_rows, sampling_step
 
 PARTS = ("recency", "frequency", "monetary")
+#: Values of `usage_series` that are numbers of GPUs, not GPU-hours.
+_IN_GPUS = ("gpus", "gpus_peak", "wanted")
 #: Location and scale of each feature of `UserPresence`.
 PRESENCE_FEATURES: Mapping[str, tuple[float, float]] = {
     "recency": (0.3, 0.33),
@@ -38,8 +40,8 @@ def rfm_table(X: object, jobs: object = None) -> pd.DataFrame:
     Parameters
     ----------
     X : DataFrame or array-like, shape (n_users, n_timestamps)
-        Usage, a row a user, as `gpudemand.to_wide` returns it; NaN counts as no use. Values are GPU-hours;
-        if ``X.attrs["value"]`` is ``"gpus"``, they are multiplied by the bin length.
+        Usage, a row a user, as `gpudemand.to_wide` returns it; NaN counts as no use. Values are GPU-hours; if
+        ``X.attrs["value"]`` is ``"gpus"``, ``"gpus_peak"`` or ``"wanted"``, they are multiplied by the bin length.
     jobs : DataFrame or array-like, shape (n_users, n_timestamps), optional
         Jobs submitted by the same users in the same order (a wide matrix of ``value="jobs"``), used as frequency.
 
@@ -53,7 +55,8 @@ def rfm_table(X: object, jobs: object = None) -> pd.DataFrame:
     Raises
     ------
     InputError
-        If a matrix is invalid or has negative values, or the users of `jobs` differ from those of `X`.
+        If a matrix is invalid or has negative values, `X` holds numbers of jobs, or the users of `jobs` differ from
+        those of `X`.
 
     Examples
     --------
@@ -82,7 +85,14 @@ def rfm_table(X: object, jobs: object = None) -> pd.DataFrame:
 
 
 def _value(X: object) -> str:
-    return str(X.attrs.get("value", "gpu_hours")) if isinstance(X, pd.DataFrame) else "gpu_hours"
+    """What a matrix of usage holds."""
+    value = str(X.attrs.get("value", "gpu_hours")) if isinstance(X, pd.DataFrame) else "gpu_hours"
+    if value == "jobs":
+        raise InputError(
+            'usage holds numbers of jobs, of which no GPU-hours are known; make it with value="gpu_hours", and give '
+            "these to rfm_table as jobs=."
+        )
+    return value
 
 
 def _activity(matrix: Matrix, value: str) -> _Activity:
@@ -90,7 +100,7 @@ def _activity(matrix: Matrix, value: str) -> _Activity:
     n_timestamps = matrix.values.shape[1]
     used = matrix.values > 0
     idle = np.where(used.any(axis=1), np.argmax(used[:, ::-1], axis=1), n_timestamps)
-    hours = step / HOUR if value.startswith("gpus") and step is not None else 1.0
+    hours = step / HOUR if value in _IN_GPUS and step is not None else 1.0
     days = 1.0 if step is None else step / DAY
     return _Activity(
         idle_days=idle * days,

@@ -7,7 +7,16 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.forecast import ETS, LastValueProfile, Naive, SeasonallyAdjustedNaive, SeasonalMedian, SeasonalNaive
+from gpudemand.forecast import (
+    ETS,
+    LastValueProfile,
+    Naive,
+    SeasonallyAdjustedNaive,
+    SeasonalMedian,
+    SeasonalNaive,
+    Theta,
+    WeekProfile,
+)
 
 from .canaries import long
 
@@ -117,6 +126,22 @@ class TestEveryBaseline:
     def test_bad_horizon_or_level(self, model, arguments, reason):
         with pytest.raises(InputError, match=reason):
             model.fit(long({"a": daily_wave(50)})).predict(**arguments)
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.5])
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (ETS, "max_seasons"),
+        (Theta, "max_seasons"),
+        (SeasonallyAdjustedNaive, "n_seasons"),
+        (SeasonalMedian, "n_seasons"),
+        (WeekProfile, "n_weeks"),
+    ],
+)
+def test_numbers_of_seasons_are_checked(model, name, count):
+    with pytest.raises(InputError, match=f"{name} must be a whole number of at least 1"):
+        model(**{name: count}).fit(long({"a": daily_wave(24 * 21)})).predict(2)
 
 
 @pytest.mark.parametrize("freq", ["D", "MS", "W-MON", "15min"])

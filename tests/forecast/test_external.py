@@ -8,7 +8,7 @@ import pytest
 
 import gpudemand as gd
 from gpudemand._validation import InputError
-from gpudemand.forecast import UnlikelyUsageWarning
+from gpudemand.forecast import EventForecaster, UnlikelyUsageWarning
 from gpudemand.forecast.forecaster import protocol
 
 DS = pd.date_range("2026-03-01", periods=60, tz="Europe/Berlin")
@@ -19,6 +19,7 @@ USAGE = pd.concat(
     ],
     ignore_index=True,
 )
+EVENTS = pd.DataFrame({"event": ["e"], "start": ["2026-01-01"], "end": ["2026-01-02"]})
 AHEAD = pd.date_range("2026-03-01", periods=70, tz="Europe/Berlin")
 
 
@@ -99,6 +100,27 @@ def test_regressors_known_ahead_pass_through(name):
     by_series = pd.concat([holiday.assign(unique_id="a"), holiday.assign(unique_id="b", holiday=0.0)])
     own = gd.ExternalForecaster(MANNERS[name], regressors=by_series).fit(USAGE).predict(5)[name]
     np.testing.assert_allclose(own - plain, [0, 10, 0, 0, 0] + [0] * 5)
+
+
+@pytest.mark.parametrize("change", ["2026-03-29", "2026-10-25"])
+@pytest.mark.parametrize("name", MANNERS)
+def test_regressors_reach_members_on_the_local_clock(name, change):
+    """Through changes of the clock in the history and ahead, of which the first hour counts that comes twice."""
+    ds = pd.date_range(pd.Timestamp(change, tz="Europe/Berlin") - pd.Timedelta("7D"), periods=24 * 14, freq="h")
+    usage, ahead = pd.DataFrame({"unique_id": "a", "ds": ds, "y": 5.0}), 24
+    holiday = pd.DataFrame({"ds": ds, "holiday": (ds.hour == 3).astype(float)})
+    model = gd.adapt(MANNERS[name], regressors=holiday)
+    for n in (24 * 7 - 12, 24 * 9):
+        alone, combined, events = (
+            one.fit(usage[:n]).predict(ahead).iloc[:, -1]
+            for one in (model, gd.CombinedForecaster([model, model]), EventForecaster(model, EVENTS))
+        )
+        assert alone.tolist() == [15.0 if time.hour == 3 else 5.0 for time in ds[n : n + ahead]]
+        assert combined.tolist() == pytest.approx(alone.tolist())
+        assert events.tolist() == pytest.approx(alone.tolist())
+    unknown = gd.CombinedForecaster([gd.adapt(MANNERS[name], regressors=holiday[:-30])]).fit(usage)
+    with pytest.raises(InputError, match="regressor 'holiday' is not known at"):
+        unknown.predict(ahead)
 
 
 @pytest.mark.parametrize("name", MANNERS)

@@ -9,7 +9,7 @@ from statsmodels.tsa.holtwinters import ExponentialSmoothing
 
 import gpudemand as gd
 from gpudemand.forecast import smoothing
-from gpudemand.forecast.smoothing import fit_and_forecast, fit_parameters, initial_state, parameters, smooth
+from gpudemand.forecast.smoothing import fit_parameters, initial_state, parameters, smooth
 
 WEIGHTS = (0.4, 0.15, 0.3, 0.9)
 
@@ -20,6 +20,11 @@ def fitted_by_statsmodels(y: np.ndarray, season: int):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return model, model.fit(use_brute=False)
+
+
+def forecast(y: np.ndarray, h: int, **given: int) -> np.ndarray:
+    ds = pd.date_range("2026-03-02", periods=y.size)
+    return gd.ETS(**given).fit(pd.DataFrame({"unique_id": "a", "ds": ds, "y": y}))._path(y[None], h)[0]
 
 
 @pytest.fixture(scope="module")
@@ -53,15 +58,22 @@ def test_the_fit_is_at_least_as_good_and_forecasts_are_close(daily: np.ndarray) 
         loss = smooth(y, state, seasonal, fit_parameters(y, state, seasonal))[-1]
         assert loss < 1.002 * theirs.sse
         if loss > 0.998 * theirs.sse:  # otherwise theirs is another minimum
-            difference = np.abs(fit_and_forecast(y, 28, 7) - theirs.forecast(28)).mean()
+            difference = np.abs(forecast(y, 28) - theirs.forecast(28)).mean()
             assert difference < 0.05 * y.mean()
 
 
 def test_scale_and_level_do_not_matter() -> None:
     y = np.random.default_rng(1).gamma(3, 10, 100)
-    plain = fit_and_forecast(y, 14, 7)
-    np.testing.assert_allclose(fit_and_forecast(1e6 * y, 14, 7), 1e6 * plain, rtol=1e-6)
-    np.testing.assert_allclose(fit_and_forecast(y + 1e3, 14, 7), plain + 1e3, rtol=1e-4)
+    plain = forecast(y, 14)
+    np.testing.assert_allclose(forecast(1e6 * y, 14), 1e6 * plain, rtol=1e-6)
+    np.testing.assert_allclose(forecast(y + 1e3, 14), plain + 1e3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("max_seasons", [1, 2, 3, 24])
+def test_the_season_is_not_lost_where_few_seasons_are_fitted(max_seasons: int) -> None:
+    y = np.tile([5.0, 5, 5, 5, 5, 1, 1], 12)
+    np.testing.assert_allclose(forecast(y, 7, max_seasons=max_seasons), y[:7], atol=0.1)
+    np.testing.assert_allclose(forecast(y[:24], 7, max_seasons=max_seasons), y[24:31], atol=0.1)
 
 
 def test_parameters_are_admissible_everywhere() -> None:

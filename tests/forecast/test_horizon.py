@@ -178,6 +178,21 @@ def test_the_first_days_follow_a_short_term_forecast_as_far_as_it_is_certain():
         pd.testing.assert_frame_equal(model.predict(1).iloc[:, :3], after.iloc[[0, 12], :3].reset_index(drop=True))
 
 
+def test_paths_and_means_follow_a_short_term_forecast_too():
+    usage = long(noisy(2, 60, 500.0), freq="D")
+    alone = HorizonForecaster(Naive()).fit(usage)
+    model = HorizonForecaster(Naive()).fit(usage, short_term=JobsUp(alone, 900.0, 1000.0))
+    plain, drawn = (one.sample(4, 400)[NAME].to_numpy().reshape(400, 2, 4) for one in (alone, model))
+    bounds = model.predict(4, 80)[[f"{NAME}-lo-80", NAME, f"{NAME}-hi-80"]].to_numpy().reshape(2, 4, 3)
+    found = np.quantile(drawn[:, 0, :2], [0.1, 0.5, 0.9], axis=0).T
+    np.testing.assert_allclose(found, bounds[0, :2], atol=np.ptp(bounds[0, 1]) / 3)
+    np.testing.assert_array_equal(drawn[:, :, 2:], plain[:, :, 2:])
+    assert pd.Series(drawn[:, 0, 0]).corr(pd.Series(plain[:, 0, 0]), "spearman") > 0.999
+    widths = [one.predict_mean(2, 80).iloc[:, 4:].diff(axis=1).iloc[:, 1] for one in (alone, model)]
+    assert widths[1][0] < 0.7 * widths[0][0]
+    assert widths[1][1] == pytest.approx(widths[0][1], rel=0.2)
+
+
 def test_the_forecaster_of_the_weeks_can_be_replaced():
     usage = long({"a": np.r_[np.full(100, 10.0), 30.0]}, freq="D")
     assert HorizonForecaster(Naive()).fit(usage).predict(1)[NAME].iloc[0] > 25

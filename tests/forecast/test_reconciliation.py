@@ -50,6 +50,19 @@ def test_coherent_forecasts_are_unchanged(tree):
     np.testing.assert_allclose(again["Naive"], forecast["Naive"], rtol=1e-6)
 
 
+@pytest.mark.parametrize("error", [0.0, 1e-200])
+def test_a_backtest_without_errors_changes_no_coherent_forecast(error):
+    ds = pd.date_range("2026-03-01", periods=40)
+    usage = pd.concat(pd.DataFrame({"unique_id": name, "ds": ds, "y": y}) for name, y in (("g/a", 4.0), ("g/b", 8.0)))
+    nodes, summing, _ = aggregate_usage(usage, "group/user")
+    backtest = cross_validation(Naive(), nodes, h=3, n_windows=4)
+    backtest["y"] = backtest["Naive"] = 0.0
+    backtest.loc[0, "y"] = error
+    forecast = Naive().fit(nodes).predict(h=3)
+    found = reconcile(forecast, summing, backtest)["Naive"]
+    np.testing.assert_allclose(found, forecast["Naive"])
+
+
 def test_nodes_with_small_errors_have_more_weight(tree, forecasts):
     """A total with small past errors determines the sum, one with large errors does not."""
     base, backtest = forecasts

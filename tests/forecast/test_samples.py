@@ -11,6 +11,7 @@ from gpudemand.forecast import (
     CombinedForecaster,
     EventForecaster,
     HistoricMean,
+    HorizonForecaster,
     Naive,
     SeasonalNaive,
     scale_samples,
@@ -95,6 +96,18 @@ def test_paths_follow_past_errors_from_step_to_step():
 def test_the_same_seed_gives_the_same_paths(alone):
     pd.testing.assert_frame_equal(alone.sample(3, 5, random_state=1), alone.sample(3, 5, random_state=1))
     assert not alone.sample(3, 5, random_state=1).equals(alone.sample(3, 5, random_state=2))
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, None, "no seed at all"])
+def test_what_is_no_seed_is_refused(alone, seed):
+    uses = (
+        lambda: alone.sample(3, 5, random_state=seed),
+        lambda: HorizonForecaster(random_state=seed).fit(frame(noise(1, 30))),
+        lambda: CombinedForecaster(random_state=seed).fit(frame(noise(1, 30))),
+    )
+    for use in uses:
+        with pytest.raises(InputError, match="random_state must be a whole number"):
+            use()
 
 
 def test_demand_is_not_negative_and_late_series_are_drawn_too():

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
@@ -99,6 +100,26 @@ def test_new_series_are_folded_in_by_their_history(planted):
     new = new[new["unique_id"] >= "u020"]
     forecast = matrix(model.predict_new(new, h=48))
     assert np.abs(forecast - planted[20:, -48:]).sum() / planted[20:, -48:].sum() < 0.06
+
+
+def test_new_series_below_zero_are_forecast_below_zero():
+    usage = frame(-5 + np.random.default_rng(0).normal(size=(6, 60)), "D")
+    model = TemporalFactorization(n_factors=2).fit(usage)
+    np.testing.assert_allclose(matrix(model.predict_new(usage, h=2)), matrix(model.predict(h=2)), atol=1)
+
+
+@pytest.mark.parametrize("method", ["predict_new", "predict_rolling"])
+def test_tables_of_other_usage_are_checked(planted, method):
+    usage = frame(planted[:4])
+    forecast = getattr(TemporalFactorization(n_factors=2).fit(usage[usage["ds"] < usage["ds"].max()]), method)
+    wrong = {
+        "duplicate stamps": pd.concat([usage, usage]),
+        "lacks the column": usage.drop(columns="y"),
+        "has a zone": usage.assign(ds=usage["ds"].dt.tz_localize("UTC")),
+    }
+    for reason, table in wrong.items():
+        with pytest.raises(InputError, match=reason):
+            forecast(table, 1)
 
 
 def test_zero_and_constant_series_keep_their_level():

@@ -154,6 +154,8 @@ def test_more_service_more_gpus():
         ({"service_level": 0.999}, r"predict with level=\[..., 99.8\]"),
         ({"unit": "gpu"}, "Did you mean 'gpus'"),
         ({"model": "N"}, "is not known"),
+        ({"jobs": pd.DataFrame()}, "jobs is for a plan with wait="),
+        ({"wait_share": 0.8}, "wait_share is for a plan with wait="),
     ],
 )
 def test_invalid_arguments_raise_a_clear_error(change, reason):

@@ -188,6 +188,10 @@ def test_what_intervals_exceed_the_noise_of_a_day_is_an_error_of_the_level(share
         ({"jobs": None}, "wait= needs a log of jobs"),
         ({"installed": 0}, "installed must be a number above 0"),
         ({"service_level": 0.2}, "service_level must be"),
+        ({"target_utilization": 0.7}, "target_utilization does not apply to a plan with wait="),
+        ({"lead_time": "soon"}, "lead_time does not apply"),
+        ({"short_share": 0}, "short_share does not apply"),
+        ({"held": "x"}, "held does not apply"),
     ],
 )
 def test_nonsense_gets_one_sentence(planned, change, message):

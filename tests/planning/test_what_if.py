@@ -96,6 +96,15 @@ def test_reweighting_keeps_the_total(total):
     assert share["vision"] == pytest.approx(0.5)
 
 
+def test_shares_that_no_workload_can_take_are_refused():
+    work = pd.DataFrame({"group": ["a", "b", "c"], "gpu_hours": [50.0, 30.0, 0.0]})
+    assert Reweight({"a": 0.25, "b": 0.75}).apply(work)["gpu_hours"].tolist() == [20, 60, 0]
+    assert Reweight({"a": 0.25, "c": 0.0}).apply(work)["gpu_hours"].tolist() == [20, 60, 0]
+    for shares, reason in (({"a": 0.5, "b": 0.3}, "add up to 0.8, and nothing else"), ({"c": 0.5}, "'c' has no GPU-h")):
+        with pytest.raises(InputError, match=reason):
+            Reweight(shares).apply(work)
+
+
 def test_a_step_event_adds_from_one_date_to_another(total):
     event = StepEvent(40, start="2026-03-02", end="2026-03-03")
     np.testing.assert_allclose(median(total, event), [100, 150, 120])
@@ -163,6 +172,14 @@ def test_share_of_jobs_that_fit_on_cards(jobs):
 def test_invalid_arguments_raise_a_clear_error(total, scenario, reason):
     with pytest.raises(InputError, match=reason):
         total.plan(scenario)
+
+
+def test_options_are_those_of_a_plan_without_waits(jobs):
+    for options, reason in (({"wait": "1h"}, "option='wait' is not known"), ({"lead": "9D"}, "mean 'lead_time'")):
+        with pytest.raises(InputError, match=reason):
+            WhatIf(jobs, normal_forecast([100.0], 10), installed=150, options=options)
+    later = WhatIf(jobs, normal_forecast([100.0], 10), installed=150, options={"lead_time": "9D"})
+    assert later.plan().lead_time == pd.Timedelta("9D")
 
 
 def test_changes_of_hardware_need_costs(jobs):

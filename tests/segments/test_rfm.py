@@ -29,9 +29,17 @@ def test_recency_of_hourly_bins_is_in_days():
     assert gs.rfm_table(wide([1, 0, 0, 0, 0, 0, 0], freq="h"))["recency"].item() == 0.25
 
 
-def test_gpus_are_converted_to_gpu_hours():
-    assert gs.rfm_table(wide([2, 2, 0], value="gpus"))["monetary"].item() == 96
+@pytest.mark.parametrize("value", ["gpus", "gpus_peak", "wanted"])
+def test_gpus_are_converted_to_gpu_hours(value):
+    assert gs.rfm_table(wide([2, 2, 0], value=value))["monetary"].item() == 96
     assert gs.rfm_table(wide([2, 2, 0], value="gpu_hours"))["monetary"].item() == 4
+
+
+def test_numbers_of_jobs_are_no_gpu_hours():
+    with pytest.raises(InputError, match="numbers of jobs"):
+        gs.rfm_table(wide([2, 2, 0], value="jobs"))
+    with pytest.raises(InputError, match="numbers of jobs"):
+        gs.segment_profiles(wide([2, 2, 0], value="jobs"), [0])
 
 
 def test_recency_of_an_array_is_in_bins():
