@@ -246,8 +246,8 @@ def first_order(numbers: dict[str, Any]) -> tuple[str | None, str | None]:
 
     What is due now as one pool is 2 GPUs; of A100, which no other type replaces, 28 are short.
 
-    >>> apart = {"to_order_as_one_pool": 2, "types_to_order": [{"name": "A100", "gpus": 28}], "first_short_type": "A100"}
-    >>> first_order({**pool, **apart, "log_end": "2026-03-09"})
+    >>> apart = {"to_order_as_one_pool": 2, "types_to_order": [{"name": "A100", "gpus": 28}]}
+    >>> first_order({**pool, **apart, "first_short_type": "A100", "log_end": "2026-03-09"})
     ('A100', '2026-03-02')
     """
     order, order_type = numbers["order_by"], numbers.get("type_order_by")
