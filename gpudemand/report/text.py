@@ -205,7 +205,7 @@ def _crossing(numbers: dict[str, Any]) -> str:
     said = _order_by(numbers, order, format_number_of("GPU", numbers["to_order"]) if numbers["to_order"] else "it")
     if not is_due(numbers, order):
         later = format_date(pd.Timestamp(order) + parse_duration(lead_time(numbers)))
-        return f"From {later} on more are required. {said} Until then {what} suffice (risk {chance})."
+        return f"From {later} on GPUs are short. {said} Until then {what} suffice (risk {chance})."
     return f"{said} Without an order, {goal} then with probability {chance}."
 
 

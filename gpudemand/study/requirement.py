@@ -66,7 +66,8 @@ class Requirement:
         table.insert(1, "target_utilization", [plan.target_utilization for plan in self.plans.values()])
         # What is required is so from the arrival of an order on; before, none could be there.
         counts = [self.counted(basis)[["required", "shortfall"]].max() for basis in self.plans]
-        return table.assign(**pd.DataFrame(counts, index=table.index))
+        table = table.assign(**pd.DataFrame(counts, index=table.index))
+        return table.assign(order_by=table["order_by"].mask(~table["basis"].map(self._still_due)))
 
     def counted(self, basis: str) -> pd.DataFrame:
         """Rows of a plan whose largest requirement counts: as an order arrives; of the mean, which varies, all."""
@@ -111,23 +112,39 @@ class Requirement:
 
     @property
     def order_by(self) -> pd.Timestamp:
-        """`first_crossing` less the lead time; NaT if never."""
-        return order_date(self.first_crossing, self.plans[MEAN].lead_time)
+        """`first_crossing` less the lead time; NaT if never, or where no order could meet what is short."""
+        return self.order_date("required")
+
+    def order_date(self, column: str) -> pd.Timestamp:
+        """The same at another probability, such as ``required_p90``."""
+        if pd.isna(self._due(self.envelope(), column)):
+            return pd.NaT
+        return order_date(self.crossing(column), self.plans[MEAN].lead_time)
 
     def order_due(self, log_end: pd.Timestamp) -> pd.Timestamp:
         """`order_by` of the first crossing that an order at the end of the log could still meet.
 
         What a retirement leaves short until a delivery that comes before the order could is not met by ordering.
         """
-        table, lead = self.envelope(), self.plans[MEAN].lead_time
-        there = table[table["ds"] >= self.on_arrival(table)["ds"].iloc[0]]
-        later = first_crossing(there["ds"], there["required"] > there["installed"], self.plans[MEAN].short_share)
-        due = order_date(later, lead)
+        due = self._due(self.envelope(), "required")
         return due if pd.isna(due) else max(due, log_end)
+
+    def _due(self, table: pd.DataFrame, column: str) -> pd.Timestamp:
+        there = table[table["ds"] >= self.on_arrival(table)["ds"].iloc[0]]
+        later = first_crossing(there["ds"], there[column] > there["installed"], self.plans[MEAN].short_share)
+        return order_date(later, self.plans[MEAN].lead_time)
+
+    def _still_due(self, basis: str) -> bool:
+        return basis == MEAN or pd.notna(self._due(self.plans[basis].table, "required"))
 
     def installed_at(self, times: pd.Series) -> FloatArray:
         """GPUs installed at some times, with the deliveries and retirements that are known."""
         return np.full(len(times), self.installed) if self.steps is None else broadcast_by_time(self.steps, times)
+
+    def fewest_installed(self, begin: pd.Timestamp, end: pd.Timestamp) -> float:
+        """Fewest GPUs installed from one time until another."""
+        inside = [] if self.steps is None else [time for time in self.steps.index if begin < time < end]
+        return float(self.installed_at(pd.Series([begin, *inside])).min())
 
     def installed_later(self, log_end: pd.Timestamp) -> float:
         """Fewest GPUs installed from when an order at the end of the log arrives until the plan ends."""
@@ -238,7 +255,7 @@ def headline(
         "to_order": to_order,
         "to_order_as_one_pool": to_order,
         "installed_later": installed_later,
-        "installed_changes": installed_changes(settings.installed, facts["last"], selected.forecast["ds"].max()),
+        "installed_changes": installed_changes(settings.installed, facts["last"], requirement.envelope()["ds"].max()),
         **{each.name: getattr(settings, each.name) for each in fields(settings) if each.metadata.get("headline")},
         "lead_time": settings.longest_lead_time,
         "log_begin": facts["first"].isoformat(),
@@ -279,8 +296,7 @@ def risk_table(requirement: Requirement) -> pd.DataFrame:
     ``required`` (of the one that decides, as an order arrives that is placed as the log ends); ``shortfall``;
     ``first_crossing`` and ``order_by`` (NaT if never).
     """
-    lead, envelope = requirement.plans[MEAN].lead_time, requirement.envelope()
-    rows = []
+    envelope, rows = requirement.envelope(), []
     for name, share in SHARES.items():
         column = f"required_{name}"
         by_basis = {f"required_{basis}": requirement.counted(basis)[column].max() for basis in requirement.plans}
@@ -288,7 +304,7 @@ def risk_table(requirement: Requirement) -> pd.DataFrame:
         there = requirement.on_arrival(envelope)
         shortfall = float((there[column] - there["installed"]).max())
         first = requirement.crossing(column)
-        dates = {"first_crossing": first, "order_by": order_date(first, lead)}
+        dates = {"first_crossing": first, "order_by": requirement.order_date(column)}
         rows.append({"probability": share, **by_basis, "required": required, "shortfall": max(shortfall, 0.0), **dates})
     return with_date_dtype(pd.DataFrame(rows), requirement.plans[MEAN].table["ds"])
 
@@ -394,7 +410,8 @@ def compare_orders(
     arrived = [(bins >= arrival).to_numpy() for arrival in table["in_service"]]
     there = requirement.installed_at(bins) + table["order"].to_numpy()[:, None] * np.array(arrived)
     outcomes = pd.DataFrame([_outcome(requirement, place, hours[place], gpus, settings) for gpus in there])
-    table["risk"] = [need.risk(float(gpus.min()), arrival) for gpus in there]
+    weeks = (bins < max(arrival, bins.iloc[0]) + _REVIEW).to_numpy()
+    table["risk"] = [need.risk(float(gpus[weeks].min()), arrival) for gpus in there]
     return table.join(_met(need, waits, bins, there)).join(outcomes)
 
 

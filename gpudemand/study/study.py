@@ -452,7 +452,8 @@ class Study:
         """GPUs required from the arrival of an order on, every four weeks; see `requirement_by_period`."""
         need, weeks = self.need, pd.Timedelta("28D")
         begins = pd.Series([need.log_end + need.lead_time + number * weeks for number in range(4)])
-        return requirement_by_period(need, self.requirement.installed_at(begins), begins, self.settings.service_level)
+        there = [self.requirement.fewest_installed(begin, begin + weeks) for begin in begins]
+        return requirement_by_period(need, there, begins, self.settings.service_level)
 
     @result
     def programme_parts(self) -> pd.DataFrame:

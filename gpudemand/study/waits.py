@@ -359,10 +359,12 @@ def other_targets(grid: pd.DataFrame, service_level: float) -> pd.DataFrame:
     return wide.set_axis([f"required_{100 * share:.0f}" for share in wide.columns], axis=1).reset_index()
 
 
-def requirement_by_period(need: Need, installed: FloatArray, begins: pd.Series, service_level: float) -> pd.DataFrame:
+def requirement_by_period(
+    need: Need, installed: Sequence[float], begins: pd.Series, service_level: float
+) -> pd.DataFrame:
     """GPUs required for the four weeks from each time on.
 
-    `installed`: GPUs there at each time. Returns ``begin``, ``required_p50``, ``required``, ``installed`` and ``risk``,
+    `installed`: the fewest GPUs there in the four weeks from each time on. Returns ``begin``, ``required_p50``, ``required``, ``installed`` and ``risk``,
     the probability that those do not suffice.
     """
     rows = [

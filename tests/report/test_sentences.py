@@ -126,7 +126,7 @@ def test_order_date_is_past_future_or_never():
     assert said.startswith("Order 39 GPUs now: what is ordered as the log ends is there on 30 Sep 2026 (90 days). ")
     assert said.endswith("Without an order, the target is missed then with probability 20%.")
     later = sentences.dates(changed(order_by="2026-07-05T00:00:00+00:00"))
-    assert later.startswith("From 3 Oct 2026 on more are required. Order 39 GPUs by 5 Jul 2026, with a lead time of 90")
+    assert later.startswith("From 3 Oct 2026 on GPUs are short. Order 39 GPUs by 5 Jul 2026, with a lead time of 90")
     assert later.endswith("Until then those held at once so far suffice (risk 20%).")
     never = changed(first_crossing=None, order_by=None, risk_without_order=0.001)
     assert sentences.dates(never).endswith("the target is missed with probability below 1%.")
