@@ -322,7 +322,7 @@ class NeedForecast:
     @property
     def tells_growth(self) -> bool:
         """Whether past windows are enough to tell growth from scatter: those of twelve weeks."""
-        return np.count_nonzero(self.weekly[:_GROWTH_WEEKS]) >= _FEWEST_WEEKS
+        return bool(np.count_nonzero(self.weekly[:_GROWTH_WEEKS]) >= _FEWEST_WEEKS)
 
     @cached_property
     def rate(self) -> float:

@@ -364,8 +364,8 @@ def requirement_by_period(
 ) -> pd.DataFrame:
     """GPUs required for the four weeks from each time on.
 
-    `installed`: the fewest GPUs there in the four weeks from each time on. Returns ``begin``, ``required_p50``, ``required``, ``installed`` and ``risk``,
-    the probability that those do not suffice.
+    `installed`: the fewest GPUs there in the four weeks from each time on. Returns ``begin``, ``required_p50``,
+    ``required``, ``installed`` and ``risk``, the probability that those do not suffice.
     """
     rows = [
         {
