@@ -36,6 +36,8 @@ _LEAST_SHARE = 0.1
 #: More jobs that end in the last second were running, and ended by those who wrote the log.
 _AT_ONCE = 2
 _SUSPENDED = 0.01
+#: Words of a log that a sentence lists.
+_SHOWN = 5
 
 
 def plausible(jobs: pd.DataFrame, read: Iterable[str] = ()) -> pd.DataFrame:
@@ -76,6 +78,28 @@ def not_counted(names: Sequence[str], shown: str = "") -> str:
         f"{', '.join(shown + name for name in names)} did not count; if these are accelerators, say what one is worth: "
         f"gpu_share={{{names[0]!r}: 1}} (--gpu-share {names[0]}=1)."
     )
+
+
+def unknown_status(jobs: pd.DataFrame, words: pd.Series, usable: BoolArray) -> list[str]:
+    """Sentences on jobs whose status is not known, and on which it depends what they hold.
+
+    `jobs`: canonical job table, as it was read. `words`: what stands for the status where that is not known.
+    `usable`: the rows that count.
+    """
+    unsaid, starts = usable & jobs["status"].isna() & jobs["end"].isna(), jobs["start"].notna()
+    waits, runs = unsaid & ~starts & starts.any(), unsaid & (starts | ~starts.any()) & words.notna()
+    counts = [
+        f"without {what} as {status} ({rows.sum():,})"
+        for rows, what, status in ((waits, "a start", "pending"), (runs, "an end", "running"))
+        if rows.any()
+    ]
+    if not counts:
+        return []
+    known = words[waits | runs].value_counts()
+    listed = ", ".join(f"{shorten(word)!r} ({count:,})" for word, count in known.head(_SHOWN).items())
+    more = f" and {len(known) - _SHOWN} others" if len(known) > _SHOWN else ""
+    what = f"the status {listed}{more} is not known" if listed else "no status is given"
+    return [f"{what}: such jobs count {' and '.join(counts)}. Write pending, running, completed, failed ..."]
 
 
 def warn_doubts(sentences: Iterable[str], source: str) -> None:

@@ -17,10 +17,10 @@ from gpudemand._validation import InputError, check_choice, told
 from gpudemand.jobs import billing, log_formats, schedulers, slurm, swf
 from gpudemand.jobs.columns import LogColumns
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, TextTable, as_file, check_header, existing_path, read_table
-from gpudemand.jobs.plausibility import doubts, plausible, warn_doubts
+from gpudemand.jobs.plausibility import doubts, plausible, unknown_status, warn_doubts
 from gpudemand.jobs.schedulers import output_of, recognise, scheduled
 from gpudemand.jobs.schema import COLUMNS, KINDS, OTHER_KEYS
-from gpudemand.jobs.table import as_jobs, check_jobs, rejections, saved_attrs, superseded, warn_rejections
+from gpudemand.jobs.table import as_jobs, check_jobs, rejections, saved_attrs, superseded, warn_rejections, with_waiting
 from gpudemand.jobs.times import TimeParser
 from gpudemand.store import is_store, read_store
 
@@ -329,7 +329,8 @@ def read_rows(log: LogColumns, format: str, kind: str) -> pd.DataFrame:  # noqa:
     reasons = rejections(jobs)
     for reason in reasons.dropna().unique():
         log.reject(reasons == reason, reason)
-    return jobs
+    log.doubts += unknown_status(jobs, log.unknown_words, log.usable())
+    return with_waiting(jobs)
 
 
 def _format_of(path: Path) -> str:

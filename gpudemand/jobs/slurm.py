@@ -291,7 +291,7 @@ _PRINTED = (
 _NAMES = {name.lower(): name for name in (*_PRINTED.split(), *_FREE_TEXT)}
 #: Of squeue -O, whose end of a job that runs is when its limit will be reached.
 _NAMES |= {"tres_alloc": "AllocTRES", "time_limit": "Timelimit", "submit_time": "Submit", "start_time": "Start"}
-_NAMES |= {"eligible_time": "Eligible", "end_time": "End", "time": "Elapsed", "nodes": "NNodes"}
+_NAMES |= {"eligible_time": "Eligible", "end_time": "End", "time": "Elapsed", "nodes": "NNodes", "st": "State"}
 
 
 def open_sacct(path: Path, limits: Limits = LIMITS, columns: str | None = None) -> TextTable:
@@ -336,7 +336,7 @@ def _as_sacct(table: TextTable) -> TextTable:
 
 
 #: States of jobs that have no end yet.
-_OPEN = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING")
+_OPEN = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "PD", "R", "S", "CG")
 
 
 def _from_json(path: Path, limits: Limits) -> TextTable:

@@ -88,6 +88,16 @@ def database() -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config={"threads": 1})
 
 
+def with_waiting(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Jobs, of which those wait that have no start, no end and no known status, where others have a start."""
+    unsaid = jobs["status"].isna() & jobs["start"].isna() & jobs["end"].isna()
+    if not unsaid.any() or jobs["start"].isna().all():
+        return jobs
+    waiting = jobs.assign(status=jobs["status"].astype(STRING).mask(unsaid, "pending"))
+    waiting.attrs = dict(jobs.attrs)
+    return waiting
+
+
 def superseded(jobs: pd.DataFrame) -> BoolArray:
     """Rows that a later record of the same job supersedes, as in concatenated daily dumps.
 
@@ -178,6 +188,7 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
     if reasons.notna().any():
         first = given.index[reasons.notna().argmax()]
         raise InputError(f"jobs has {unusable(reasons.value_counts())}, the first in row {first}; repair or drop them.")
+    table = with_waiting(table)
     others = {name: frame[name] for name in frame.columns if name not in COLUMNS}
     checked = pd.DataFrame({**table, **others}).set_axis(given.index)
     checked.attrs = dict(given.attrs)

@@ -9,7 +9,7 @@ import pytest
 
 import gpudemand
 from gpudemand import read_usage, usage_series
-from gpudemand._validation import InputError, RejectedRowsWarning
+from gpudemand._validation import InputError, RejectedRowsWarning, UnlikelyJobsWarning
 from gpudemand.jobs import formats, read_jobs, write_jobs
 from gpudemand.jobs.read import FORMATS
 
@@ -100,6 +100,35 @@ def test_repeated_ids_keep_the_latest_record(write) -> None:
     with pytest.warns(RejectedRowsWarning, match="1 replaced by a later record"):
         jobs = read_jobs(write(CANONICAL + good(1, end="", status="running") + GOOD))
     assert jobs["status"].tolist() == ["completed"]
+
+
+@pytest.mark.parametrize(
+    "word", ["PD", "PEND", "Q", "qw", "Idle", "Inqueue", "Held", "SchedulingGated", "QUEUEING", ""]
+)
+@pytest.mark.filterwarnings("ignore::gpudemand._validation.UnlikelyJobsWarning")
+def test_a_job_that_waits_holds_nothing_whatever_its_scheduler_calls_it(write, word: str) -> None:
+    path = write(CANONICAL + GOOD + good(2, start="", end="", gpus="8", status=word))
+    jobs = read_jobs(path)
+    assert jobs["status"].tolist() == ["completed", "pending"]
+    raw = jobs.assign(status=["completed", None])
+    for log in (jobs, raw, path):
+        assert usage_series(log, by=None, value="gpus_peak")["y"].max() == 2
+    assert set(usage_series(path, by="status")["unique_id"]) == {"completed", "pending"}
+
+
+@pytest.mark.parametrize("word", ["EXIT", "Aborted", "Crashed", "Expired", "Dead", "Lost"])
+def test_a_job_that_is_over_does_not_run_whatever_its_scheduler_calls_it(write, word: str) -> None:
+    with pytest.warns(RejectedRowsWarning, match="1 finished without an end time"):
+        read_jobs(write(CANONICAL + GOOD + good(2, end="", status=word)))
+
+
+def test_a_status_that_is_not_known_is_said_where_it_counts(write) -> None:
+    odd = [good(2, status="Odd"), good(3, end="", status="Odd"), good(4, start="", end="", status="Admitted")]
+    with pytest.warns(UnlikelyJobsWarning) as said:
+        jobs = read_jobs(write(CANONICAL + GOOD + "".join(odd)))
+    assert jobs["status"].fillna("").tolist() == ["completed", "", "", "pending"]
+    assert {"'Odd' (1)", "'Admitted' (1)"} <= set(re.findall(r"'\w+' \(\d\)", str(said[0].message)))
+    assert "without a start as pending (1) and without an end as running (1)" in str(said[0].message)
 
 
 def test_zones_may_be_mixed(write) -> None:
