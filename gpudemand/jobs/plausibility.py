@@ -12,12 +12,12 @@ import pandas as pd
 
 from gpudemand._array import BoolArray, FloatArray
 from gpudemand._validation import UnlikelyJobsWarning, shorten, stack_level
-from gpudemand.jobs.schema import FINISHED, TIME
+from gpudemand.jobs.schema import COMPLETE_UNTIL, FINISHED, RAN_UNTIL, TIME
 from gpudemand.jobs.table import begin_times, gave_up, start_times, to_nanoseconds
 from gpudemand.units import format_count, format_number_of, format_seconds
 
 #: Sentences on what is doubtful in a log; times in ISO form before and after which it is not complete.
-DOUBTS, COMPLETE_FROM, COMPLETE_UNTIL = "doubts", "complete_from", "complete_until"
+DOUBTS, COMPLETE_FROM = "doubts", "complete_from"
 
 _DAY_S = 86_400.0
 #: Fewer jobs tell nothing of the others, nor how large they are.
@@ -45,19 +45,22 @@ def plausible(jobs: pd.DataFrame, read: Iterable[str] = ()) -> pd.DataFrame:
 
     A job that runs far beyond its time limit has ended at it. A log of ended jobs only is complete until jobs are
     missing that still ran; one of all jobs that ran since some time is complete from then on, as before it has only
-    those that lasted; and a log in which no job held GPUs before some time is complete from that time on.
+    those that lasted; and a log in which no job held GPUs before some time is complete from that time on. One that says
+    how long jobs have been running reaches until then, though nothing else may have been recorded so late.
 
     `jobs`: canonical job table. `read`: sentences of the reader of its format. Returns the table with ``doubts`` and,
     where it is complete for a part only, ``complete_from`` and ``complete_until`` in its ``attrs``.
     """
     said, attrs = list(read), dict(jobs.attrs)
-    jobs, runaways = _without_runaways(jobs, jobs[["submit", "start", "end"]].max().max())
+    newest = jobs[["submit", "start", "end"]].max().max()
+    jobs, told = _told_until(jobs, newest)
+    jobs, runaways = _without_runaways(jobs, told or newest)
     said += runaways
     held = held_by(jobs)
     begin, why_from = _complete_from(jobs, held)
     until, why_until = _complete_until(held)
     said += [*why_from, *why_until, *_suspended(jobs)]
-    for name, time in ((COMPLETE_FROM, begin), (COMPLETE_UNTIL, until)):
+    for name, time in ((COMPLETE_FROM, begin), (COMPLETE_UNTIL, until or told)):
         if time is not None:
             attrs[name] = time.isoformat()
     if said:
@@ -112,6 +115,14 @@ def complete_period(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, pd.Timesta
     """From when until when a log is complete, None where it is so from its begin or to its end."""
     begin, until = (jobs.attrs.get(name) for name in (COMPLETE_FROM, COMPLETE_UNTIL))
     return begin and pd.Timestamp(begin), until and pd.Timestamp(until)
+
+
+def _told_until(jobs: pd.DataFrame, newest: pd.Timestamp) -> tuple[pd.DataFrame, pd.Timestamp | None]:
+    """Jobs without the times until which they ran, and the last of these, if nothing is newer."""
+    if RAN_UNTIL not in jobs:
+        return jobs, None
+    last = pd.to_datetime(jobs[RAN_UNTIL], utc=True).max()
+    return jobs.drop(columns=RAN_UNTIL), last if last > newest else None
 
 
 def _running(jobs: pd.DataFrame) -> pd.Series:

@@ -31,7 +31,7 @@ from gpudemand.jobs.files import (
     read_json,
 )
 from gpudemand.jobs.plausibility import not_counted
-from gpudemand.jobs.schema import EARLIEST
+from gpudemand.jobs.schema import EARLIEST, RAN_UNTIL
 from gpudemand.units import format_number_of, gpu_share, parse_slurm_seconds, slice_shares
 
 #: A request may say what it is for each of (``--gpus-per-node`` and its sisters).
@@ -451,7 +451,11 @@ def sacct(log: LogColumns) -> pd.DataFrame:
     stopped = map_unique(log.text("Suspended"), parse_slurm_seconds, "float64")
     used = _measured(_used(log, elapsed, step, job_id), jobs["gpu_type"].mask(step), log)
     used = np.minimum(used, length.fillna(elapsed) * jobs["gpus"])
-    return jobs.assign(used_gpu_seconds=used, **({"suspended_s": stopped} if stopped.gt(60).any() else {}))
+    further = {"suspended_s": stopped} if stopped.gt(60).any() else {}
+    # Of a job that runs, sacct counts the time until it is asked.
+    ran = log.shifted(jobs["start"], elapsed.where(jobs["status"].eq("running") & jobs["end"].isna() & ~step))
+    further |= {RAN_UNTIL: ran} if ran.notna().any() else {}
+    return jobs.assign(used_gpu_seconds=used, **further)
 
 
 def _eligible(log: LogColumns) -> pd.Series:

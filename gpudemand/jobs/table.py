@@ -276,6 +276,9 @@ def checked_as_of(jobs: pd.DataFrame, time: pd.Timestamp) -> pd.DataFrame:
     again = pending & known["job_id"].notna() & known.duplicated(["cluster", "job_id", "start", "submit"])
     known = known[~again].reset_index(drop=True) if again.any() else known
     known.attrs = dict(log.attrs)
+    if schema.COMPLETE_UNTIL in known.attrs:
+        until = min(pd.Timestamp(known.attrs[schema.COMPLETE_UNTIL]), time)
+        known.attrs[schema.COMPLETE_UNTIL] = until.isoformat()
     return known
 
 

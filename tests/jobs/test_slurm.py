@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gpudemand as gd
+from gpudemand import usage_series
 from gpudemand._validation import InputError, RejectedRowsWarning
-from gpudemand.jobs import read_jobs
+from gpudemand.jobs import read_jobs, write_jobs
 from gpudemand.jobs.slurm import GpuCount, count_tres, with_array_tasks
-from gpudemand.jobs.table import as_jobs
+from gpudemand.jobs.table import as_jobs, as_of
 from gpudemand.units import gpu_share, slice_shares
+from gpudemand.usage.series import recorded_until
 
 BERLIN = "Europe/Berlin"
 HEADER = "JobID|User|State|Submit|Start|End|AllocTRES\n"
@@ -85,6 +88,21 @@ def test_elapsed_time_replaces_start_or_end(write) -> None:
     starts = write(f"JobID|State|Submit|Start|Elapsed|AllocTRES\n1|COMPLETED|{times}|gres/gpu=1\n", "other")
     assert read_jobs(ends, "sacct", tz="UTC").loc[0, "start"] == pd.Timestamp("2024-05-01 08:00", tz="UTC")
     assert read_jobs(starts, "sacct", tz="UTC").loc[0, "end"] == pd.Timestamp("2024-05-01 10:00", tz="UTC")
+
+
+def test_a_job_that_runs_does_so_until_its_dump_was_made(write, tmp_path) -> None:
+    ended = "1|1|c|ada|COMPLETED|2026-02-01T08:00:00|2026-03-02T08:00:00|2026-03-02T10:00:00|7200|gres/gpu=1\n"
+    runs = "2|2|c|bob|RUNNING|2026-03-02T08:00:00|2026-03-02T09:00:00|Unknown|864000|gres/gpu=8\n"
+    dump = write("JobID|JobIDRaw|Cluster|User|State|Submit|Start|End|ElapsedRaw|AllocTRES\n" + ended + runs)
+    gd.pull_slurm(tmp_path / "store", files=[dump], tz="UTC")
+    write_jobs(read_jobs(dump, "sacct", tz="UTC"), tmp_path / "saved.parquet")
+    files = ((dump, "sacct"), (tmp_path / "store", "canonical"), (tmp_path / "saved.parquet", "canonical"))
+    for jobs in (read_jobs(file, form, tz="UTC") for file, form in files):
+        assert usage_series(jobs, by=None)["y"].sum() == 2 + 8 * 240
+        assert recorded_until(jobs) == pd.Timestamp("2026-03-12 09:00", tz="UTC")
+        then = as_of(jobs, pd.Timestamp("2026-03-03", tz="UTC"))
+        assert usage_series(then, by=None)["y"].sum() == 2 + 8 * 15
+        assert recorded_until(then) <= pd.Timestamp("2026-03-03", tz="UTC")
 
 
 def test_gpus_of_old_sites_count_a_node(write) -> None:
