@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -25,6 +26,8 @@ from gpudemand.jobs.times import TimeParser
 from gpudemand.store import is_store, read_store
 
 USAGE_ONLY = "prometheus"
+#: Why a row does not count of whose job there is a later one.
+REPLACED = "replaced by a later record"
 
 
 @dataclass(frozen=True)
@@ -275,13 +278,12 @@ def read_jobs(
     log.gpu_share = {name.lower(): share for name, share in (gpu_share or {}).items()}
     saved = saved_attrs(log.table.rows.schema, log.table.source)
     jobs = read_rows(log, format, kind or saved.get("kind", spec.kind))
-    replaced = log.usable()
-    replaced[replaced] = superseded(_rows(jobs, replaced))
-    log.exclude(replaced, "replaced by a later record")
+    attrs, usable = jobs.attrs, log.usable()
+    jobs, usable[usable] = _latest(_rows(jobs, usable).reset_index(drop=True))
+    log.exclude(usable, REPLACED)
     rejected = log.rejection_counts(strict=strict)
     warn_rejections(rejected, len(log.table), log.table.source)
-    before, attrs = Counter(saved.get("rejected", {})), jobs.attrs
-    jobs = slurm.with_array_tasks(_rows(jobs, log.usable()).reset_index(drop=True))
+    before = Counter(saved.get("rejected", {}))
     jobs.attrs = {**saved, **attrs, "rejected": dict(before + Counter(rejected))}
     return _checked(jobs, log.doubts)
 
@@ -289,6 +291,16 @@ def read_jobs(
 def _rows(jobs: pd.DataFrame, chosen: BoolArray) -> pd.DataFrame:
     """Some rows; the table itself, of which a copy may not fit into memory, if they are all of them."""
     return jobs if chosen.all() else jobs[chosen]
+
+
+def _latest(jobs: pd.DataFrame) -> tuple[pd.DataFrame, BoolArray]:
+    """Jobs, of arrays each task, without what a later record supersedes; and the rows of which nothing is left."""
+    tasks = slurm.with_array_tasks(jobs)
+    rows, gone = tasks.index.to_numpy(), np.ones(len(jobs), dtype=bool)
+    tasks.index = pd.RangeIndex(len(tasks))
+    replaced = superseded(tasks)
+    gone[rows[~replaced]] = False
+    return _rows(tasks, ~replaced).reset_index(drop=True), gone
 
 
 def _checked(jobs: pd.DataFrame, said: list[str]) -> pd.DataFrame:
@@ -306,11 +318,11 @@ def _read_store(path: Path, kind: str | None) -> pd.DataFrame:
         raise InputError(f"the store {path.name!r} holds no jobs yet; pull them with `gpudemand pull slurm`.")
     jobs = as_jobs(rows.to_pandas(types_mapper={pa.string(): STRING}.get), kind=kind or "measured", source=path.name)
     jobs["cluster"] = jobs["cluster"].mask(jobs["cluster"] == "")
-    replaced, attrs = superseded(jobs), jobs.attrs
+    attrs = jobs.attrs
+    jobs, replaced = _latest(jobs)
     refused, events = store.read("refused", ["reason"]), store.read("nodes")
     counts = Counter([] if refused is None else refused["reason"].to_pylist())
-    counts += Counter({"replaced by a later record": int(replaced.sum())})
-    jobs = slurm.with_array_tasks(_rows(jobs, ~replaced).reset_index(drop=True))
+    counts += Counter({REPLACED: int(replaced.sum())})
     jobs.attrs = {**attrs, "rejected": dict(counts)}
     if events is not None:
         jobs.attrs["installed_by_cluster"] = slurm.installed_by_cluster(events.to_pandas())

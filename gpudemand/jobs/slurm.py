@@ -473,14 +473,14 @@ def with_array_tasks(jobs: pd.DataFrame) -> pd.DataFrame:
 
     A list that Slurm cut short (``123_[1,3,...]``) stays one row.
 
-    `jobs`: canonical job table.
+    `jobs`: canonical job table. Returns it with the index of the row of each task.
     """
     arrays = jobs["job_id"].str.contains("_[", regex=False, na=False)
     if not arrays.any():
         return jobs
     tasks = jobs["job_id"].astype(object)
     tasks[arrays] = tasks[arrays].map(_array_tasks)
-    return jobs.assign(job_id=tasks).explode("job_id", ignore_index=True).astype({"job_id": STRING})
+    return jobs.assign(job_id=tasks).explode("job_id").astype({"job_id": STRING})
 
 
 def _array_tasks(job_id: str) -> list[str]:

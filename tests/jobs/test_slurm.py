@@ -314,6 +314,18 @@ def test_each_task_of_a_pending_array_counts(job_id: str, tasks: list[str]) -> N
     assert found.dtypes.equals(jobs.dtypes)
 
 
+def test_tasks_of_an_array_wait_no_more_once_they_start(write) -> None:
+    waits = "|ada|PENDING|2024-05-01T08:00:00|Unknown|Unknown|gres/gpu=4\n"
+    dumps = f"{HEADER}7_[1-4]{waits}{HEADER}7_1|ada|{DONE}7_[2-3]{waits}7_4|ada|{DONE}7_2|ada|{DONE}7_3|ada|{DONE}"
+    with pytest.warns(RejectedRowsWarning):
+        jobs = read_jobs(write(dumps), "sacct", tz="UTC")
+    assert sorted(jobs["job_id"]) == ["7_1", "7_2", "7_3", "7_4"]
+    assert set(jobs["status"]) == {"completed"}
+    assert jobs.attrs["rejected"] == {"repeated header": 1, "replaced by a later record": 2}
+    jobs = read_jobs(write(f"{HEADER}7_[1-4]{waits}7_[2-3]{waits}7_1|ada|{DONE}"), "sacct", tz="UTC")
+    assert jobs["job_id"].value_counts().to_dict() == {"7_1": 1, "7_2": 1, "7_3": 1, "7_4": 1}
+
+
 def test_a_list_of_tasks_that_slurm_cut_short_is_no_job_step(tmp_path) -> None:
     rows = ["7_[1,3,...%2]|ada|PENDING|2026-01-01T00:00:00|Unknown|Unknown||gres/gpu=2"]
     rows += ["6.batch|ada|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:00:00|2026-01-01T01:00:00|gres/gpu=2|"]
