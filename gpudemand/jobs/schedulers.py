@@ -622,7 +622,9 @@ def slurmdbd(log: LogColumns) -> pd.DataFrame:
     """
     ids = [name for name in log.gpu_share if name.isdecimal()] or ["1001"]
     counts = map_unique(
-        log.text("tres_alloc").fillna(log.text("tres_req")), lambda text: _dbd_gpus(text, log, ids), "float64"
+        _dbd_text(log, "tres_alloc").fillna(_dbd_text(log, "tres_req")),
+        lambda text: _dbd_gpus(text, log, ids),
+        "float64",
     )
     if not any(name.isdecimal() for name in log.gpu_share):
         log.doubts.append(
@@ -632,15 +634,17 @@ def slurmdbd(log: LogColumns) -> pd.DataFrame:
     states = log.number("state").mod(256)
     words = states.map({float(code): canonical_status(word) for code, word in enumerate(_DBD_STATES)})
     log.exclude(log.number("deleted").eq(1), "deleted record")
-    waits = words.eq("pending") & log.text("array_task_str").notna()
-    array = log.text("id_array_job") + "_[" + log.text("array_task_str") + "]"
+    tasks = _dbd_text(log, "array_task_str")
+    waits = words.eq("pending") & tasks.notna()
+    array = log.text("id_array_job") + "_[" + tasks + "]"
+    keys = {"user": "id_user", "group": "account", "cluster": "cluster", "partition": "partition"}
     names = [name for name in ("submit", "eligible", "start", "end") if f"time_{name}" in log]
     seconds = {name: log.number(f"time_{name}") for name in names}
     times = {name: log.since_origin(each.where(each > 0), EPOCH) for name, each in seconds.items()}
     frame = pd.DataFrame(
         {
             "job_id": log.text("id_job").mask(waits, array),
-            **log.texts(user="id_user", group="account", cluster="cluster", partition="partition"),
+            **{name: _dbd_text(log, column) for name, column in keys.items()},
             "submit": pd.concat([times[name] for name in names if name in ("submit", "eligible")], axis=1).max(axis=1),
             "start": times["start"],
             "end": times["end"],
@@ -650,6 +654,12 @@ def slurmdbd(log: LogColumns) -> pd.DataFrame:
         }
     )
     return start_unstarted_at_end(frame)
+
+
+def _dbd_text(log: LogColumns, name: str) -> pd.Series:
+    """Column of text, missing where MySQL prints that it is."""
+    text = log.text(name)
+    return text.mask(text.isin(["NULL", r"\N"]).to_numpy(dtype=bool))
 
 
 def _dbd_gpus(text: str, log: LogColumns, ids: Sequence[str]) -> float:

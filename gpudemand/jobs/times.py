@@ -16,8 +16,8 @@ from gpudemand._array import BoolArray, FloatArray
 from gpudemand._validation import InputError, nearest, shorten
 from gpudemand.jobs.schema import EARLIEST, LATEST, OUTSIDE, TIME
 
-#: What logs write where there is no value.
-NULL_MARKERS = ("", "none", "null", "nan", "nat", "na", "n/a", "unknown", "-")
+#: What logs write where there is no value, in lower case; the last is of MySQL.
+NULL_MARKERS = ("", "none", "null", "nan", "nat", "na", "n/a", "unknown", "-", r"\n")
 MILLISECONDS = "time in milliseconds? (seconds were expected)"
 DAY_NUMBER = "time as the day number of a spreadsheet (write 2026-01-05 10:00)"
 UNREADABLE_TIME = "unreadable time"

@@ -52,8 +52,9 @@ def _create_typed_view(db: duckdb.DuckDBPyConnection, name: str, tz: object) -> 
     written = [column for column in (*_TIMES, *_NUMBERS) if column in kinds and not _is_typed(column, kinds[column])]
     # Trimmed text of a cell, NULL for words that mean nothing is there.
     texts = {column: f'trim(CAST("{column}" AS VARCHAR))' for column in written}
+    nothing = ", ".join(f"'{marker}'" for marker in NULL_MARKERS)
     cells = ", ".join(
-        f'CASE WHEN lower({text}) NOT IN {NULL_MARKERS} THEN {text} END AS "{column}"' for column, text in texts.items()
+        f'CASE WHEN lower({text}) NOT IN ({nothing}) THEN {text} END AS "{column}"' for column, text in texts.items()
     )
     source = f"(SELECT * REPLACE ({cells}) FROM stored)" if written else "stored"
     parsed = [f'{_text(column, kinds)} AS "{column}"' for column in _TEXT]

@@ -201,6 +201,21 @@ def test_the_table_of_slurms_database() -> None:
     assert gd.read_jobs(SAMPLES / "slurmdbd.csv", gpu_share={"1002": 1})["gpus"].tolist() == [2, 0, 0]
 
 
+@pytest.mark.parametrize("nothing", ["", "NULL", r"\N"])
+def test_what_mysql_prints_for_nothing_is_nothing(tmp_path, nothing: str) -> None:
+    log = tmp_path / "jobs.csv"
+    log.write_text(
+        "id_job,id_array_job,account,state,time_submit,time_start,time_end,timelimit,tres_alloc,tres_req,array_task_str\n"
+        f'101,0,ml,3,1772355600,1772355660,1772362860,1440,"1=20,1001=2","1=20,1001=2",{nothing}\n'
+        f'103,0,{nothing},0,1772355600,0,0,{nothing},{nothing},"1=20,1001=8",{nothing}\n'
+    )
+    with pytest.warns(UnlikelyJobsWarning, match="numbers"):
+        jobs = gd.read_jobs(log)
+    assert jobs["job_id"].tolist() == ["101", "103"]
+    assert jobs["gpus"].tolist() == [2, 8]
+    assert jobs["group"].isna().tolist() == [False, True]
+
+
 def test_the_json_of_sacct_and_squeue() -> None:
     jobs = gd.read_jobs(SAMPLES / "sacct.json")
     assert jobs["job_id"].tolist() == ["12", "11_4", "14"]
