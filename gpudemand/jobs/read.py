@@ -376,10 +376,20 @@ def _open(path: Path, name: str, tz: object, origin: object, limits: Limits, col
     if not len(table):
         raise InputError(f"{path.name!r} has a header and no rows.")
     log = LogColumns(table, parser, path)
-    if len(table.lines):
-        first = table.names[0]
-        log.exclude(log.text(first) == first, "repeated header")
+    _exclude_headers(log)
     return log
+
+
+def _exclude_headers(log: LogColumns) -> None:
+    """Exclude repeated headers, as of files that were put together; refuse one of other columns than the first."""
+    table, names = log.table, log.table.names
+    first = log.text(names[0])
+    for row in np.flatnonzero(first.isin(names)):
+        cells = ["" if cell is None else str(cell).strip() for cell in table.rows.slice(row, 1).to_pylist()[0].values()]
+        if cells != names and 2 * sum(cell in names for cell in cells) > len(names):
+            place = f"line {table.lines[row]} of {table.source!r} is a header with other columns than the first, or in"
+            raise InputError(f"{place} another order; read the parts as files of their own, or export them alike.")
+    log.exclude(first == names[0], "repeated header")
 
 
 def _check_shares(gpu_share: Mapping[str, float] | None, name: str, source: str) -> None:

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -46,6 +46,8 @@ _OTHER_GRES = {
     *("tmp", "tmpfs", "tmpdisk", "localtmp", "localscratch", "lscratch", "fs", "lustre", "mem", "cpu", "license"),
     "none",
 }
+#: Names of types that may be slices.
+_LIKE_SLICE = re.compile(r"mig|\d+g\.\d+gb", re.IGNORECASE)
 _SITE_GRES = re.compile(r"(?:^|,)gres/([A-Za-z]\w*)[:=]")
 _UTILIZATION = re.compile(r"(?:^|,)gres/gpuutil=(\d+(?:\.\d+)?)(?:,|$)")
 #: Entries of every list; without them, few unique lists are left.
@@ -536,23 +538,24 @@ def _times(log: LogColumns, gres: pd.Series, of_each: str) -> pd.Series:
     return times.fillna(1.0).where(per.eq("JOB") | (per.eq("NODE") & (counts["NODE"] in log)) | times.notna())
 
 
-def _not_understood(lists: Iterable[str], found: pd.DataFrame, log: LogColumns) -> list[str]:
+def _not_understood(lists: Collection[str], found: pd.DataFrame, log: LogColumns) -> list[str]:
     """What in the lists of resources may be GPUs and does not count as such, or not as it should."""
     known = {*ACCELERATORS, *_PARTS, *_OTHER_GRES, *log.gpu_share}
     names = sorted({name for text in lists for name in _SITE_GRES.findall(text) if name.lower() not in known})
-    types = sorted(set("+".join(found["gpu_type"].dropna().unique()).split("+")))
+    counts = (named for text in lists for named in _counts_by_kind(text, log.gpu_share).values())
+    types = {name for named in counts for name, number in named.items() if number > 0}
     slices = [
         name
-        for name in types
-        if "mig" in name.lower() and name.lower() not in log.gpu_share and slice_shares(name) is None
+        for name in sorted(types)
+        if _LIKE_SLICE.search(name) and name.lower() not in log.gpu_share and slice_shares(name) is None
     ]
     said = []
     if names:
         said.append(not_counted(names, "gres/"))
     if slices:
         said.append(
-            f"the type {', '.join(map(repr, slices))} looks like a slice (MIG) without its profile, and counts as a "
-            f"whole GPU; say what one is: gpu_share={{{slices[0]!r}: 1/7}} (--gpu-share {slices[0]}=1/7)."
+            f"the type {', '.join(map(repr, slices))} looks like a slice (MIG) without a profile that is known, and "
+            f"counts as a whole GPU; say what one is: gpu_share={{{slices[0]!r}: 1/7}} (--gpu-share {slices[0]}=1/7)."
         )
     if len(found) and not found["gpus"].gt(0).any():
         said.append(

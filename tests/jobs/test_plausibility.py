@@ -83,6 +83,8 @@ def test_names_of_slices_as_sites_write_them(write) -> None:
     assert jobs["gpus"].tolist() == pytest.approx([1 / 7, 1 / 2, 1 / 7, 1 / 7, 1 / 7])
     with pytest.warns(UnlikelyJobsWarning, match="'a100-mig' looks like a slice"):
         assert listed(write, "gres/gpu=1,gres/gpu:a100-mig=1")["gpus"].tolist() == [1]
+    with pytest.warns(UnlikelyJobsWarning, match="'1g.24gb\\+new' looks like a slice"):
+        assert listed(write, "gres/gpu:1g.24gb+new=1")["gpus"].tolist() == [1]
     path = write(f"JobID|User|State|Submit|Start|End|AllocTRES\n1|u|COMPLETED|{TIMES}|gres/gpu:a100-mig=1\n")
     jobs = read_jobs(path, "sacct", tz="UTC", gpu_share={"A100-MIG": 0.5})
     assert (jobs["gpus"].tolist(), doubts(jobs.attrs)) == ([0.5], [])

@@ -120,6 +120,16 @@ def test_daily_dumps_glued_together(write) -> None:
     assert jobs.attrs["rejected"] == {"repeated header": 1, "replaced by a later record": 1}
 
 
+def test_dumps_with_other_columns_are_not_read_as_if_they_had_the_first(write) -> None:
+    header = "JobID|State|User|Submit|Start|End|AllocTRES\n"
+    log = HEADER + "1|ada|" + DONE + header + "2|COMPLETED|bob|" + DONE.partition("|")[2]
+    with pytest.raises(InputError, match=r"line 3 .* is a header with other columns"):
+        read_jobs(write(log), "sacct", tz="UTC")
+    log = "job_id,user,group,start,end,gpus\n1,ada,ml,2024-05-01,2024-05-02,1\njob_id,group,user,start,end,gpus\n"
+    with pytest.raises(InputError, match=r"line 3 .* is a header with other columns"):
+        read_jobs(write(log), tz="UTC")
+
+
 def test_a_trailing_separator_is_harmless(write) -> None:
     log = HEADER.replace("\n", "|\n") + ("1|ada|" + DONE).replace("\n", "|\n")
     assert read_jobs(write(log), "sacct", tz="UTC").loc[0, "gpus"] == 1
@@ -279,6 +289,10 @@ def test_the_documented_fields_are_named(write) -> None:
         ("4g.40gb", (4, 7), (1, 2), (4, 7)),
         ("7g.80gb", (1, 1), (1, 1), (1, 1)),
         ("5g.999gb", (5, 7), (5, 7), (5, 7)),
+        ("rtx_pro_6000_blackwell_1g.24gb+gfx", (1, 7), (1, 4), (1, 4)),
+        ("2g.48gb+gfx", (1, 2), (1, 2), (1, 2)),
+        ("4g.96gb+gfx", (1, 1), (1, 1), (1, 1)),
+        ("1g.24gb+me.all", (1, 7), (1, 4), (1, 4)),
     ],
 )
 def test_slices(name: str, compute: tuple[int, int], memory: tuple[int, int], share: tuple[int, int]) -> None:
