@@ -204,8 +204,8 @@ def read_jobs(
         One of those that `formats` lists. By default a file that is no canonical table is read as what it looks like.
     tz : str or tzinfo, optional
         Zone of times that are written without one. Of two local times that daylight saving repeats, the first is
-        taken, or the second where a job would end before its start; a time that it skips is a bad row. Times with an
-        offset and epoch seconds need no zone.
+        taken, or the second where a job would end before its start, or where the elapsed time of sacct says so; a time
+        that it skips is a bad row. Times with an offset and epoch seconds need no zone.
     origin : str or Timestamp, optional
         Start of a trace whose times are seconds since an unnamed start; not needed for seconds since 1970.
     strict : bool, default=False

@@ -428,13 +428,19 @@ def sacct(log: LogColumns) -> pd.DataFrame:
         if "TimelimitRaw" in log  # missing where it is a word such as UNLIMITED
         else map_unique(log.text("Timelimit"), parse_slurm_seconds, "float64")
     )
-    # Slurm writes epoch zero for what did not happen.
-    moments = [log.time(name) for name in ("Start", "End")]
+    elapsed = (
+        log.number("ElapsedRaw")
+        if "ElapsedRaw" in log
+        else map_unique(log.text("Elapsed"), parse_slurm_seconds, "float64")
+    )
+    stopped = map_unique(log.text("Suspended"), parse_slurm_seconds, "float64")
+    moments = log.parser.of_length(log.time("Start"), log.time("End"), elapsed + stopped.fillna(0.0))
     jobs = pd.DataFrame(
         {
             "job_id": job_id,
             **log.texts(user="User", group="Account", cluster="Cluster"),
             "submit": _eligible(log),
+            # Slurm writes epoch zero for what did not happen.
             **{short: times.where(times > EARLIEST) for short, times in zip(("start", "end"), moments, strict=True)},
             **{name: gpus[name] for name in ("gpus", "gpu_type")},
             "status": log.status("State"),
@@ -443,14 +449,8 @@ def sacct(log: LogColumns) -> pd.DataFrame:
             "devices": gpus["devices"],
         }
     )
-    elapsed = (
-        log.number("ElapsedRaw")
-        if "ElapsedRaw" in log
-        else map_unique(log.text("Elapsed"), parse_slurm_seconds, "float64")
-    )
     jobs = start_unstarted_at_end(_complete(jobs, elapsed, log))
     length = (jobs["end"] - jobs["start"]).dt.total_seconds()
-    stopped = map_unique(log.text("Suspended"), parse_slurm_seconds, "float64")
     used = _measured(_used(log, elapsed, step, job_id), jobs["gpu_type"].mask(step), log)
     used = np.minimum(used, length.fillna(elapsed) * jobs["gpus"])
     further = {"suspended_s": stopped} if stopped.gt(60).any() else {}

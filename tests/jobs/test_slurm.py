@@ -105,6 +105,17 @@ def test_a_job_that_runs_does_so_until_its_dump_was_made(write, tmp_path) -> Non
         assert recorded_until(then) <= pd.Timestamp("2026-03-03", tz="UTC")
 
 
+def test_the_elapsed_time_says_which_of_two_hours_a_clock_means(write) -> None:
+    rows = [("01:00", "02:30", 9000), ("02:15", "04:00", 6300), ("01:00", "02:30", 5400), ("01:00", "02:30", 77)]
+    lines = [
+        f"{n}|COMPLETED|2025-10-26T{start}:00|2025-10-26T{end}:00|{seconds}|gres/gpu=1\n"
+        for n, (start, end, seconds) in enumerate(rows)
+    ]
+    path = write("JobID|State|Start|End|ElapsedRaw|AllocTRES\n" + "".join(lines))
+    jobs = read_jobs(path, "sacct", tz=BERLIN)
+    assert (jobs["end"] - jobs["start"]).dt.total_seconds().tolist() == [9000, 6300, 5400, 5400]
+
+
 def test_gpus_of_old_sites_count_a_node(write) -> None:
     log = "JobID|Submit|Start|End|AllocTRES|ReqGRES|NNodes\n1|0|1714550400|1714554000|cpu=4|gpu:v100:4|3\n"
     jobs = read_jobs(write(log.replace("|0|", "|1714550400|")), "sacct")
