@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,13 +22,27 @@ from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, TextTable, as_file, 
 from gpudemand.jobs.plausibility import doubts, plausible, unknown_status, warn_doubts
 from gpudemand.jobs.schedulers import output_of, recognise, scheduled
 from gpudemand.jobs.schema import COLUMNS, KINDS, OTHER_KEYS
-from gpudemand.jobs.table import as_jobs, check_jobs, rejections, saved_attrs, superseded, warn_rejections, with_waiting
+from gpudemand.jobs.table import (
+    as_jobs,
+    check_jobs,
+    doubled_rows,
+    rejections,
+    saved_attrs,
+    superseded,
+    unlike,
+    warn_rejections,
+    with_waiting,
+)
 from gpudemand.jobs.times import TimeParser
 from gpudemand.store import is_store, read_store
 
 USAGE_ONLY = "prometheus"
 #: Why a row does not count of whose job there is a later one.
 REPLACED = "replaced by a later record"
+#: Why one does not count that differs from the one that does.
+SAME_ID = "with the id and start of another row, as of a node or a task"
+#: Fewer rows may be the same by chance.
+_MIN_ROWS = 20
 
 
 @dataclass(frozen=True)
@@ -279,8 +294,10 @@ def read_jobs(
     saved = saved_attrs(log.table.rows.schema, log.table.source)
     jobs = read_rows(log, format, kind or saved.get("kind", spec.kind))
     attrs, usable = jobs.attrs, log.usable()
-    jobs, usable[usable] = _latest(_rows(jobs, usable).reset_index(drop=True))
-    log.exclude(usable, REPLACED)
+    reasons = np.full(len(usable), None, dtype=object)
+    jobs, reasons[usable] = _latest(_rows(jobs, usable).reset_index(drop=True))
+    for reason in (REPLACED, SAME_ID):
+        log.exclude(reasons == reason, reason)
     rejected = log.rejection_counts(strict=strict)
     warn_rejections(rejected, len(log.table), log.table.source)
     before = Counter(saved.get("rejected", {}))
@@ -293,14 +310,27 @@ def _rows(jobs: pd.DataFrame, chosen: BoolArray) -> pd.DataFrame:
     return jobs if chosen.all() else jobs[chosen]
 
 
-def _latest(jobs: pd.DataFrame) -> tuple[pd.DataFrame, BoolArray]:
-    """Jobs, of arrays each task, without what a later record supersedes; and the rows of which nothing is left."""
+def _latest(jobs: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
+    """Jobs, of arrays each task, without what a later record supersedes; and why of a row nothing is left, or None."""
     tasks = slurm.with_array_tasks(jobs)
-    rows, gone = tasks.index.to_numpy(), np.ones(len(jobs), dtype=bool)
+    rows, reasons = tasks.index.to_numpy(), np.full(len(jobs), REPLACED, dtype=object)
     tasks.index = pd.RangeIndex(len(tasks))
     replaced = superseded(tasks)
-    gone[rows[~replaced]] = False
-    return _rows(tasks, ~replaced).reset_index(drop=True), gone
+    reasons[rows[unlike(tasks, replaced)]] = SAME_ID
+    reasons[rows[~replaced]] = None
+    return _rows(tasks, ~replaced).reset_index(drop=True), reasons
+
+
+def _doubled(log: LogColumns) -> list[str]:
+    """Sentence on a log without job ids most of whose rows stand in it twice."""
+    rows = len(log.table.lines)
+    twice = doubled_rows(log.table.rows) if rows >= _MIN_ROWS else 0
+    if 2 * twice <= rows:
+        return []
+    return [
+        f"{twice:,} of {rows:,} rows stand in this log exactly twice, and count twice, as it has no job_id that tells "
+        "them apart: if it was put together of files that overlap, read each row once."
+    ]
 
 
 def _checked(jobs: pd.DataFrame, said: list[str]) -> pd.DataFrame:
@@ -319,10 +349,10 @@ def _read_store(path: Path, kind: str | None) -> pd.DataFrame:
     jobs = as_jobs(rows.to_pandas(types_mapper={pa.string(): STRING}.get), kind=kind or "measured", source=path.name)
     jobs["cluster"] = jobs["cluster"].mask(jobs["cluster"] == "")
     attrs = jobs.attrs
-    jobs, replaced = _latest(jobs)
+    jobs, reasons = _latest(jobs)
     refused, events = store.read("refused", ["reason"]), store.read("nodes")
     counts = Counter([] if refused is None else refused["reason"].to_pylist())
-    counts += Counter({REPLACED: int(replaced.sum())})
+    counts += Counter(reason for reason in reasons if reason)
     jobs.attrs = {**attrs, "rejected": dict(counts)}
     if events is not None:
         jobs.attrs["installed_by_cluster"] = slurm.installed_by_cluster(events.to_pandas())
@@ -332,6 +362,8 @@ def _read_store(path: Path, kind: str | None) -> pd.DataFrame:
 def read_rows(log: LogColumns, format: str, kind: str) -> pd.DataFrame:  # noqa: A002
     """Canonical table of all rows of a log, which lets go of them; those that cannot be used are marked in it."""
     frame = FORMATS[format].read(log)
+    if kind == "measured" and ("job_id" not in frame.columns or frame["job_id"].isna().all()):
+        log.doubts += _doubled(log)
     log.table = replace(log.table, rows=log.table.rows.schema.empty_table())
     if "job_id" not in frame.columns:
         frame = frame.assign(job_id=pd.Series(log.table.lines).astype(str))

@@ -122,6 +122,24 @@ def superseded(jobs: pd.DataFrame) -> BoolArray:
     return mask
 
 
+def unlike(jobs: pd.DataFrame, replaced: BoolArray) -> BoolArray:
+    """Of rows that are superseded, runs that ended and of which no other row is a copy: perhaps nodes or tasks."""
+    mask = replaced & (jobs["start"].notna() & jobs["end"].notna()).to_numpy(dtype=bool)
+    if mask.any():
+        rows = np.flatnonzero(jobs["job_id"].isin(jobs["job_id"][mask]))
+        plain = [name for name in jobs if jobs[name].dtype != object]
+        mask[rows] &= ~jobs[plain].iloc[rows].duplicated(keep=False).to_numpy()
+    return mask
+
+
+def doubled_rows(rows: pa.Table) -> int:
+    """Number of rows that stand in a table exactly twice."""
+    with database().cursor() as db:
+        db.register("log", rows)
+        hashes = db.sql("SELECT hash(log) AS hash FROM log").fetchnumpy()["hash"]
+    return 2 * int((np.unique(hashes, return_counts=True)[1] == 2).sum())
+
+
 def _repeats(sql: str, jobs: pd.DataFrame) -> bool:
     """Whether two of the hashes that a query gives are equal: sorted, they take less time and memory than a table."""
     hashes = np.sort(_query(sql, jobs)["hash"].to_numpy())

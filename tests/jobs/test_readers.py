@@ -11,7 +11,7 @@ import gpudemand
 from gpudemand import read_usage, usage_series
 from gpudemand._validation import InputError, RejectedRowsWarning, UnlikelyJobsWarning
 from gpudemand.jobs import formats, read_jobs, write_jobs
-from gpudemand.jobs.read import FORMATS
+from gpudemand.jobs.read import FORMATS, SAME_ID
 
 CANONICAL = "job_id,user,submit,start,end,gpus,status\n"
 GOOD = "1,ada,2024-05-01T08:00:00Z,2024-05-01T08:00:00Z,2024-05-01T09:00:00Z,2,completed\n"
@@ -129,6 +129,20 @@ def test_a_status_that_is_not_known_is_said_where_it_counts(write) -> None:
     assert jobs["status"].fillna("").tolist() == ["completed", "", "", "pending"]
     assert {"'Odd' (1)", "'Admitted' (1)"} <= set(re.findall(r"'\w+' \(\d\)", str(said[0].message)))
     assert "without a start as pending (1) and without an end as running (1)" in str(said[0].message)
+
+
+def test_rows_of_nodes_and_tasks_are_not_called_earlier_records(write) -> None:
+    log = CANONICAL.replace("\n", ",node\n") + "".join(good(1).replace("\n", f",n{node}\n") for node in (1, 2, 2))
+    with pytest.warns(RejectedRowsWarning, match="1 with the id and start of another row"):
+        jobs = read_jobs(write(log))
+    assert jobs.attrs["rejected"] == {SAME_ID: 1, "replaced by a later record": 1}
+
+
+def test_a_log_without_ids_that_has_every_row_twice_is_said(write) -> None:
+    rows = [good("", end=f"2024-05-02T08:{minute:02}:00Z") for minute in range(12)]
+    with pytest.warns(UnlikelyJobsWarning, match="24 of 25 rows stand in this log exactly twice"):
+        read_jobs(write(CANONICAL + "".join([*rows, *rows, GOOD.replace("1,", ",", 1)])))
+    read_jobs(write(CANONICAL + "".join(rows) + GOOD.replace("1,", ",", 1) * 20))
 
 
 def test_zones_may_be_mixed(write) -> None:
