@@ -52,6 +52,8 @@ def plausible(jobs: pd.DataFrame, read: Iterable[str] = ()) -> pd.DataFrame:
     where it is complete for a part only, ``complete_from`` and ``complete_until`` in its ``attrs``.
     """
     said, attrs = list(read), dict(jobs.attrs)
+    jobs, planned = _without_planned_ends(jobs)
+    said += planned
     newest = jobs[["submit", "start", "end"]].max().max()
     jobs, told = _told_until(jobs, newest)
     jobs, runaways = _without_runaways(jobs, told or newest)
@@ -115,6 +117,22 @@ def complete_period(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, pd.Timesta
     """From when until when a log is complete, None where it is so from its begin or to its end."""
     begin, until = (jobs.attrs.get(name) for name in (COMPLETE_FROM, COMPLETE_UNTIL))
     return begin and pd.Timestamp(begin), until and pd.Timestamp(until)
+
+
+def _without_planned_ends(jobs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Jobs, of which those that run have no end after all that was recorded; and what was changed."""
+    runs = jobs["status"].eq("running")
+    last = max(jobs[["submit", "start"]].max().max(), jobs["end"].mask(runs).max())
+    planned = (runs & (jobs["end"] > last)).to_numpy(dtype=bool)
+    # Those who publish a trace may end what ran when they cut it.
+    if not planned.any() or jobs.attrs.get("kind") != "measured":
+        return jobs, []
+    said = (
+        f"{_count(planned, 'runs', 'run')} and yet {'has' if planned.sum() == 1 else 'have'} an end after all else in "
+        f"this log ({_job(jobs, planned)}: {jobs['end'][planned].iloc[0]:%Y-%m-%d}): when it is planned or due. "
+        "They count as running."
+    )
+    return jobs.assign(end=jobs["end"].mask(planned)), [said]
 
 
 def _told_until(jobs: pd.DataFrame, newest: pd.Timestamp) -> tuple[pd.DataFrame, pd.Timestamp | None]:

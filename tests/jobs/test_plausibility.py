@@ -124,6 +124,15 @@ def test_a_record_that_was_never_closed_ends_at_its_limit() -> None:
     assert unlimited["end"].isna().sum() == 1
 
 
+def test_an_end_that_is_planned_is_none(write) -> None:
+    rows = ["2026-03-02 10:00Z,1,completed", "2099-12-31 23:59Z,1,running", "2026-03-02 09:00Z,1,running"]
+    log = "job_id,start,end,gpus,status\n" + "".join(f"{n},2026-03-02 08:00Z,{row}\n" for n, row in enumerate(rows))
+    with pytest.warns(UnlikelyJobsWarning, match="1 of 3 jobs runs and yet has an end after all else"):
+        jobs = read_jobs(write(log))
+    assert jobs["end"].isna().tolist() == [False, True, False]
+    assert usage_series(jobs, by=None)["y"].sum() == 2 + 2 + 1
+
+
 def test_a_log_of_ended_jobs_counts_until_others_are_missing() -> None:
     whole = full_cluster()
     ended = whole[whole["end"].notna()].reset_index(drop=True)
