@@ -400,7 +400,7 @@ def _open(path: Path, name: str, tz: object, origin: object, limits: Limits, col
         for given in table.names:
             likely = given.strip().lower()
             if likely in names and likely != given and likely not in table.names:
-                raise InputError(f"{table.source!r} has a column {given!r}; rename it to {likely!r}.")
+                raise InputError(f"{table.source!r} has a column {given!r}; rename it to {likely!r}.{_likely(table)}")
     try:
         check_header(table, spec.columns)
     except InputError as error:

@@ -214,6 +214,20 @@ def test_an_unclosed_quotation_mark_is_refused(write) -> None:
         read_jobs(write(CANONICAL + GOOD + broken + "".join(good(n) for n in range(3, 9))))
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Jobs of March,,,,,,\n" + CANONICAL, "remove a title above its header"),
+        ("sep=,\n" + CANONICAL, "is for spreadsheets only; remove it"),
+        ("JobID,User,Submit,Start,End,AllocTRES\n", "rename it to 'user'. It looks like format='sacct'"),
+        ('{"kind": "Pod"}\n{"kind": "Pod"}\n', "write its parts into one list"),
+    ],
+)
+def test_what_stands_in_place_of_a_header_is_named(write, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_jobs(write(text + GOOD))
+
+
 def test_a_column_named_twice(write) -> None:
     with pytest.raises(InputError, match="twice"):
         read_jobs(write(CANONICAL.replace("status", "gpus") + GOOD))
