@@ -244,8 +244,9 @@ def read_jobs(
         Columns of `gpudemand.jobs.schema.COLUMNS`, then those that only this format has. Times are UTC. A log without
         job ids gets the line numbers as ids. ``attrs`` holds ``kind``, ``source`` and ``rejected``;
         ``doubts``, sentences on what in the log cannot be right or is not understood, and ``complete_from`` and
-        ``complete_until`` where it is complete for a part only, to which `usage_series` and studies keep; of a store
-        also ``installed_by_cluster``, if Slurm told it: cluster -> type -> time -> GPUs from then on.
+        ``complete_until`` where it is complete for a part only, or jobs are known to have run beyond its newest time,
+        to which `usage_series` and studies keep; of a store also ``installed_by_cluster``, if Slurm told it: cluster ->
+        type -> time -> GPUs from then on.
 
     Raises
     ------
