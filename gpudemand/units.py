@@ -20,8 +20,11 @@ GIB = 2.0**30
 DAY, WEEK = pd.Timedelta("1D"), pd.Timedelta("7D")
 _SLURM_DURATION = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})(?:\.\d+)?$")
 #: As NVIDIA writes a profile, and as sites do: ``1g.10gb``, ``mig-1g-5gb``, ``a100_1g5gb``, ``1g.10gb.a100``,
-#: ``mig_3g20``.
-_SLICE = re.compile(r"(?:^|[^0-9])(?P<compute>[1-7])g[._-]?(?P<gb>\d+)(?:gb(?:[+._-]me)?)?(?![a-z0-9+])", re.IGNORECASE)
+#: ``mig_3g20``; with engines for media (``+me``, ``+me.all``, ``-me``) or graphics (``+gfx``).
+_SLICE = re.compile(
+    r"(?:^|[^0-9])(?P<compute>[1-7])g[._-]?(?P<gb>\d+)(?:gb(?:[+._-](?:me(?:[._-]all)?|gfx))*)?(?![a-z0-9+])",
+    re.IGNORECASE,
+)
 #: Parts of a card; the slices of one, as (parts of the compute, eighths of the memory); and GB of memory of these by
 #: card. Of two cards with a profile of one name, the one that is named first counts.
 _MIG = (

@@ -30,18 +30,23 @@ from gpudemand.jobs.times import (
 #: Text of a number.
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?$"
 
-#: Canonical status -> the words that schedulers use for it.
+#: Canonical status -> the words that schedulers use for it: sacct, Kubernetes and its queues; then the short ones of
+#: squeue (-o %t), PBS and Torque (qstat), LSF (bjobs), Grid Engine (qstat) and HTCondor (condor_q). Where they differ,
+#: as on F, it is Slurm's.
 STATUS_WORDS = {
-    "completed": "completed complete done finished pass passed succeed succeeded success terminated",
-    "failed": "failed fail failure error node_fail boot_fail launch_failed reconfig_fail",
-    "cancelled": "cancelled canceled cancel killed kill deleted stopped_by_user revoked",
-    "timeout": "timeout timelimit deadline",
+    "completed": "completed complete done finished pass passed succeed succeeded success terminated cd c",
+    "failed": "failed fail failure error node_fail boot_fail launch_failed reconfig_fail crashed dead lost exit exited "
+    "f nf bf",
+    "cancelled": "cancelled canceled cancel killed kill deleted stopped_by_user revoked aborted removed ca rv x",
+    "timeout": "timeout timelimit deadline expired to dl",
     "out_of_memory": "out_of_memory oom oom_killed",
-    "preempted": "preempted evicted",
-    "requeued": "requeued",
-    "resized": "resized resizing",
-    "running": "running completing suspended stopped signaling stage_out configuring",
-    "pending": "pending waiting queued requeue_hold requeue_fed resv_del_hold special_exit",
+    "preempted": "preempted evicted pr",
+    "requeued": "requeued rq",
+    "resized": "resized resizing rs",
+    "running": "running completing suspended stopped signaling stage_out configuring started starting terminating "
+    "active run ssusp ususp r cg s st si so cf",
+    "pending": "pending waiting queued requeue_hold requeue_fed resv_del_hold special_exit inqueue queueing queuing "
+    "submitted held hold idle unschedulable schedulinggated pend psusp qw hqw eqw pd q h w i rh rf rd se",
 }
 STATUS_OF_WORD = {word: status for status, words in STATUS_WORDS.items() for word in words.split()}
 
@@ -71,8 +76,9 @@ class LogColumns:
     `table`: the rows. `parser`: zone and origin of the times. `path`: file of the log; some logs are named after their
     cluster. `shards_per_gpu`: slurm's shards that make one GPU; by node where nodes differ. `gpu_share`: share of a GPU
     that one device of a type is, by the name of the type in lower case. `doubts`: what is in the log and not
-    understood, as sentences. `reject_reason`: shape (n_rows,); why a row is invalid, or None. `exclude_reason`: shape
-    (n_rows,); why a valid row is not a job of its own (a job step, a tax), or None.
+    understood, as sentences. `unknown_words`: those of a status that are not known, by row. `reject_reason`: shape
+    (n_rows,); why a row is invalid, or None. `exclude_reason`: shape (n_rows,); why a valid row is not a job of its own
+    (a job step, a tax), or None.
     """
 
     def __init__(
@@ -87,6 +93,7 @@ class LogColumns:
         self.shards_per_gpu = shards_per_gpu
         self.gpu_share: dict[str, float] = {}
         self.doubts: list[str] = []
+        self.unknown_words = pd.Series(None, index=range(len(table.lines)), dtype=STRING)
         self.path = path or Path(table.source)
         self.reject_reason = np.full(len(table.lines), None, dtype=object)
         self.exclude_reason = self.reject_reason.copy()
@@ -195,7 +202,10 @@ class LogColumns:
 
     def status(self, name: str) -> pd.Series:
         """Column of states in the canonical vocabulary; missing where the word is not known."""
-        return map_unique(self.text(name), canonical_status)
+        text = self.text(name)
+        status = map_unique(text, canonical_status)
+        self.unknown_words = text.mask(status.notna())
+        return status
 
     def reject(self, rows: pd.Series | BoolArray, reason: str) -> None:
         """Mark rows as invalid; the first reason is kept."""

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import re
 import tarfile
 import tempfile
 import zlib
@@ -194,7 +195,9 @@ def read_json(path: Path, limits: Limits = LIMITS) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path.name!r} is not JSON ({error}); is the file cut off?") from error
+        several = str(error).startswith("Extra data")
+        hint = "write its parts into one list (jq -s .)." if several else "is the file cut off?"
+        raise InputError(f"{path.name!r} is not JSON ({error}); {hint}") from error
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -278,6 +281,8 @@ def read_headerless(
 def _header(line: str, delimiter: str, source: str) -> list[str]:
     if not line.strip():
         raise InputError(f"the first line of {source!r} is blank; it must name the columns.")
+    if re.fullmatch(r"sep=.", line.strip(), re.IGNORECASE):
+        raise InputError(f"the first line of {source!r}, {line.strip()!r}, is for spreadsheets only; remove it.")
     if line.lstrip()[0] in "{[":
         raise InputError(f"{source!r} is JSON; export it as CSV or Parquet, from Slurm with sacct -P.")
     if delimiter != ",":
@@ -291,6 +296,8 @@ def _header(line: str, delimiter: str, source: str) -> list[str]:
 def _check_names(names: list[str], source: str, limits: Limits) -> None:
     limits.check(source, columns=len(names))
     repeated = [name for name, count in Counter(names).items() if count > 1]
+    if "" in repeated:
+        raise InputError(f"the first line of {source!r} must name all columns; remove a title above its header.")
     if repeated:
         raise InputError(f"the header of {source!r} names the column {shorten(min(repeated))!r} twice; rename one.")
 

@@ -12,12 +12,12 @@ import pandas as pd
 
 from gpudemand._array import BoolArray, FloatArray
 from gpudemand._validation import UnlikelyJobsWarning, shorten, stack_level
-from gpudemand.jobs.schema import FINISHED, TIME
+from gpudemand.jobs.schema import COMPLETE_UNTIL, FINISHED, RAN_UNTIL, TIME
 from gpudemand.jobs.table import begin_times, gave_up, start_times, to_nanoseconds
 from gpudemand.units import format_count, format_number_of, format_seconds
 
 #: Sentences on what is doubtful in a log; times in ISO form before and after which it is not complete.
-DOUBTS, COMPLETE_FROM, COMPLETE_UNTIL = "doubts", "complete_from", "complete_until"
+DOUBTS, COMPLETE_FROM = "doubts", "complete_from"
 
 _DAY_S = 86_400.0
 #: Fewer jobs tell nothing of the others, nor how large they are.
@@ -36,6 +36,8 @@ _LEAST_SHARE = 0.1
 #: More jobs that end in the last second were running, and ended by those who wrote the log.
 _AT_ONCE = 2
 _SUSPENDED = 0.01
+#: Words of a log that a sentence lists.
+_SHOWN = 5
 
 
 def plausible(jobs: pd.DataFrame, read: Iterable[str] = ()) -> pd.DataFrame:
@@ -43,19 +45,24 @@ def plausible(jobs: pd.DataFrame, read: Iterable[str] = ()) -> pd.DataFrame:
 
     A job that runs far beyond its time limit has ended at it. A log of ended jobs only is complete until jobs are
     missing that still ran; one of all jobs that ran since some time is complete from then on, as before it has only
-    those that lasted; and a log in which no job held GPUs before some time is complete from that time on.
+    those that lasted; and a log in which no job held GPUs before some time is complete from that time on. One that says
+    how long jobs have been running reaches until then, though nothing else may have been recorded so late.
 
     `jobs`: canonical job table. `read`: sentences of the reader of its format. Returns the table with ``doubts`` and,
     where it is complete for a part only, ``complete_from`` and ``complete_until`` in its ``attrs``.
     """
     said, attrs = list(read), dict(jobs.attrs)
-    jobs, runaways = _without_runaways(jobs, jobs[["submit", "start", "end"]].max().max())
+    jobs, planned = _without_planned_ends(jobs)
+    said += planned
+    newest = jobs[["submit", "start", "end"]].max().max()
+    jobs, told = _told_until(jobs, newest)
+    jobs, runaways = _without_runaways(jobs, told or newest)
     said += runaways
     held = held_by(jobs)
     begin, why_from = _complete_from(jobs, held)
     until, why_until = _complete_until(held)
     said += [*why_from, *why_until, *_suspended(jobs)]
-    for name, time in ((COMPLETE_FROM, begin), (COMPLETE_UNTIL, until)):
+    for name, time in ((COMPLETE_FROM, begin), (COMPLETE_UNTIL, until or told)):
         if time is not None:
             attrs[name] = time.isoformat()
     if said:
@@ -78,6 +85,28 @@ def not_counted(names: Sequence[str], shown: str = "") -> str:
     )
 
 
+def unknown_status(jobs: pd.DataFrame, words: pd.Series, usable: BoolArray) -> list[str]:
+    """Sentences on jobs whose status is not known, and on which it depends what they hold.
+
+    `jobs`: canonical job table, as it was read. `words`: what stands for the status where that is not known.
+    `usable`: the rows that count.
+    """
+    unsaid, starts = usable & jobs["status"].isna() & jobs["end"].isna(), jobs["start"].notna()
+    waits, runs = unsaid & ~starts & starts.any(), unsaid & (starts | ~starts.any()) & words.notna()
+    counts = [
+        f"without {what} as {status} ({rows.sum():,})"
+        for rows, what, status in ((waits, "a start", "pending"), (runs, "an end", "running"))
+        if rows.any()
+    ]
+    if not counts:
+        return []
+    known = words[waits | runs].value_counts()
+    listed = ", ".join(f"{shorten(word)!r} ({count:,})" for word, count in known.head(_SHOWN).items())
+    more = f" and {len(known) - _SHOWN} others" if len(known) > _SHOWN else ""
+    what = f"the status {listed}{more} is not known" if listed else "no status is given"
+    return [f"{what}: such jobs count {' and '.join(counts)}. Write pending, running, completed, failed ..."]
+
+
 def warn_doubts(sentences: Iterable[str], source: str) -> None:
     """Warn of each thing that is doubtful in a log."""
     for sentence in sentences:
@@ -88,6 +117,30 @@ def complete_period(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, pd.Timesta
     """From when until when a log is complete, None where it is so from its begin or to its end."""
     begin, until = (jobs.attrs.get(name) for name in (COMPLETE_FROM, COMPLETE_UNTIL))
     return begin and pd.Timestamp(begin), until and pd.Timestamp(until)
+
+
+def _without_planned_ends(jobs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Jobs, of which those that run have no end after all that was recorded; and what was changed."""
+    runs = jobs["status"].eq("running")
+    last = max(jobs[["submit", "start"]].max().max(), jobs["end"].mask(runs).max())
+    planned = (runs & (jobs["end"] > last)).to_numpy(dtype=bool)
+    # Those who publish a trace may end what ran when they cut it.
+    if not planned.any() or jobs.attrs.get("kind") != "measured":
+        return jobs, []
+    said = (
+        f"{_count(planned, 'runs', 'run')} and yet {'has' if planned.sum() == 1 else 'have'} an end after all else in "
+        f"this log ({_job(jobs, planned)}: {jobs['end'][planned].iloc[0]:%Y-%m-%d}): when it is planned or due. "
+        "They count as running."
+    )
+    return jobs.assign(end=jobs["end"].mask(planned)), [said]
+
+
+def _told_until(jobs: pd.DataFrame, newest: pd.Timestamp) -> tuple[pd.DataFrame, pd.Timestamp | None]:
+    """Jobs without the times until which they ran, and the last of these, if nothing is newer."""
+    if RAN_UNTIL not in jobs:
+        return jobs, None
+    last = pd.to_datetime(jobs[RAN_UNTIL], utc=True).max()
+    return jobs.drop(columns=RAN_UNTIL), last if last > newest else None
 
 
 def _running(jobs: pd.DataFrame) -> pd.Series:

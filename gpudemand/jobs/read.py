@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -17,14 +19,30 @@ from gpudemand._validation import InputError, check_choice, told
 from gpudemand.jobs import billing, log_formats, schedulers, slurm, swf
 from gpudemand.jobs.columns import LogColumns
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, TextTable, as_file, check_header, existing_path, read_table
-from gpudemand.jobs.plausibility import doubts, plausible, warn_doubts
+from gpudemand.jobs.plausibility import doubts, plausible, unknown_status, warn_doubts
 from gpudemand.jobs.schedulers import output_of, recognise, scheduled
 from gpudemand.jobs.schema import COLUMNS, KINDS, OTHER_KEYS
-from gpudemand.jobs.table import as_jobs, check_jobs, rejections, saved_attrs, superseded, warn_rejections
+from gpudemand.jobs.table import (
+    as_jobs,
+    check_jobs,
+    doubled_rows,
+    rejections,
+    saved_attrs,
+    superseded,
+    unlike,
+    warn_rejections,
+    with_waiting,
+)
 from gpudemand.jobs.times import TimeParser
 from gpudemand.store import is_store, read_store
 
 USAGE_ONLY = "prometheus"
+#: Why a row does not count of whose job there is a later one.
+REPLACED = "replaced by a later record"
+#: Why one does not count that differs from the one that does.
+SAME_ID = "with the id and start of another row, as of a node or a task"
+#: Fewer rows may be the same by chance.
+_MIN_ROWS = 20
 
 
 @dataclass(frozen=True)
@@ -201,8 +219,8 @@ def read_jobs(
         One of those that `formats` lists. By default a file that is no canonical table is read as what it looks like.
     tz : str or tzinfo, optional
         Zone of times that are written without one. Of two local times that daylight saving repeats, the first is
-        taken, or the second where a job would end before its start; a time that it skips is a bad row. Times with an
-        offset and epoch seconds need no zone.
+        taken, or the second where a job would end before its start, or where the elapsed time of sacct says so; a time
+        that it skips is a bad row. Times with an offset and epoch seconds need no zone.
     origin : str or Timestamp, optional
         Start of a trace whose times are seconds since an unnamed start; not needed for seconds since 1970.
     strict : bool, default=False
@@ -226,8 +244,9 @@ def read_jobs(
         Columns of `gpudemand.jobs.schema.COLUMNS`, then those that only this format has. Times are UTC. A log without
         job ids gets the line numbers as ids. ``attrs`` holds ``kind``, ``source`` and ``rejected``;
         ``doubts``, sentences on what in the log cannot be right or is not understood, and ``complete_from`` and
-        ``complete_until`` where it is complete for a part only, to which `usage_series` and studies keep; of a store
-        also ``installed_by_cluster``, if Slurm told it: cluster -> type -> time -> GPUs from then on.
+        ``complete_until`` where it is complete for a part only, or jobs are known to have run beyond its newest time,
+        to which `usage_series` and studies keep; of a store also ``installed_by_cluster``, if Slurm told it: cluster ->
+        type -> time -> GPUs from then on.
 
     Raises
     ------
@@ -275,13 +294,14 @@ def read_jobs(
     log.gpu_share = {name.lower(): share for name, share in (gpu_share or {}).items()}
     saved = saved_attrs(log.table.rows.schema, log.table.source)
     jobs = read_rows(log, format, kind or saved.get("kind", spec.kind))
-    replaced = log.usable()
-    replaced[replaced] = superseded(_rows(jobs, replaced))
-    log.exclude(replaced, "replaced by a later record")
+    attrs, usable = jobs.attrs, log.usable()
+    reasons = np.full(len(usable), None, dtype=object)
+    jobs, reasons[usable] = _latest(_rows(jobs, usable).reset_index(drop=True))
+    for reason in (REPLACED, SAME_ID):
+        log.exclude(reasons == reason, reason)
     rejected = log.rejection_counts(strict=strict)
     warn_rejections(rejected, len(log.table), log.table.source)
-    before, attrs = Counter(saved.get("rejected", {})), jobs.attrs
-    jobs = slurm.with_array_tasks(_rows(jobs, log.usable()).reset_index(drop=True))
+    before = Counter(saved.get("rejected", {}))
     jobs.attrs = {**saved, **attrs, "rejected": dict(before + Counter(rejected))}
     return _checked(jobs, log.doubts)
 
@@ -289,6 +309,29 @@ def read_jobs(
 def _rows(jobs: pd.DataFrame, chosen: BoolArray) -> pd.DataFrame:
     """Some rows; the table itself, of which a copy may not fit into memory, if they are all of them."""
     return jobs if chosen.all() else jobs[chosen]
+
+
+def _latest(jobs: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
+    """Jobs, of arrays each task, without what a later record supersedes; and why of a row nothing is left, or None."""
+    tasks = slurm.with_array_tasks(jobs)
+    rows, reasons = tasks.index.to_numpy(), np.full(len(jobs), REPLACED, dtype=object)
+    tasks.index = pd.RangeIndex(len(tasks))
+    replaced = superseded(tasks)
+    reasons[rows[unlike(tasks, replaced)]] = SAME_ID
+    reasons[rows[~replaced]] = None
+    return _rows(tasks, ~replaced).reset_index(drop=True), reasons
+
+
+def _doubled(log: LogColumns) -> list[str]:
+    """Sentence on a log without job ids most of whose rows stand in it twice."""
+    rows = len(log.table.lines)
+    twice = doubled_rows(log.table.rows) if rows >= _MIN_ROWS else 0
+    if 2 * twice <= rows:
+        return []
+    return [
+        f"{twice:,} of {rows:,} rows stand in this log exactly twice, and count twice, as it has no job_id that tells "
+        "them apart: if it was put together of files that overlap, read each row once."
+    ]
 
 
 def _checked(jobs: pd.DataFrame, said: list[str]) -> pd.DataFrame:
@@ -306,11 +349,11 @@ def _read_store(path: Path, kind: str | None) -> pd.DataFrame:
         raise InputError(f"the store {path.name!r} holds no jobs yet; pull them with `gpudemand pull slurm`.")
     jobs = as_jobs(rows.to_pandas(types_mapper={pa.string(): STRING}.get), kind=kind or "measured", source=path.name)
     jobs["cluster"] = jobs["cluster"].mask(jobs["cluster"] == "")
-    replaced, attrs = superseded(jobs), jobs.attrs
+    attrs = jobs.attrs
+    jobs, reasons = _latest(jobs)
     refused, events = store.read("refused", ["reason"]), store.read("nodes")
     counts = Counter([] if refused is None else refused["reason"].to_pylist())
-    counts += Counter({"replaced by a later record": int(replaced.sum())})
-    jobs = slurm.with_array_tasks(_rows(jobs, ~replaced).reset_index(drop=True))
+    counts += Counter(reason for reason in reasons if reason)
     jobs.attrs = {**attrs, "rejected": dict(counts)}
     if events is not None:
         jobs.attrs["installed_by_cluster"] = slurm.installed_by_cluster(events.to_pandas())
@@ -320,6 +363,8 @@ def _read_store(path: Path, kind: str | None) -> pd.DataFrame:
 def read_rows(log: LogColumns, format: str, kind: str) -> pd.DataFrame:  # noqa: A002
     """Canonical table of all rows of a log, which lets go of them; those that cannot be used are marked in it."""
     frame = FORMATS[format].read(log)
+    if kind == "measured" and ("job_id" not in frame.columns or frame["job_id"].isna().all()):
+        log.doubts += _doubled(log)
     log.table = replace(log.table, rows=log.table.rows.schema.empty_table())
     if "job_id" not in frame.columns:
         frame = frame.assign(job_id=pd.Series(log.table.lines).astype(str))
@@ -329,7 +374,8 @@ def read_rows(log: LogColumns, format: str, kind: str) -> pd.DataFrame:  # noqa:
     reasons = rejections(jobs)
     for reason in reasons.dropna().unique():
         log.reject(reasons == reason, reason)
-    return jobs
+    log.doubts += unknown_status(jobs, log.unknown_words, log.usable())
+    return with_waiting(jobs)
 
 
 def _format_of(path: Path) -> str:
@@ -355,7 +401,7 @@ def _open(path: Path, name: str, tz: object, origin: object, limits: Limits, col
         for given in table.names:
             likely = given.strip().lower()
             if likely in names and likely != given and likely not in table.names:
-                raise InputError(f"{table.source!r} has a column {given!r}; rename it to {likely!r}.")
+                raise InputError(f"{table.source!r} has a column {given!r}; rename it to {likely!r}.{_likely(table)}")
     try:
         check_header(table, spec.columns)
     except InputError as error:
@@ -363,10 +409,20 @@ def _open(path: Path, name: str, tz: object, origin: object, limits: Limits, col
     if not len(table):
         raise InputError(f"{path.name!r} has a header and no rows.")
     log = LogColumns(table, parser, path)
-    if len(table.lines):
-        first = table.names[0]
-        log.exclude(log.text(first) == first, "repeated header")
+    _exclude_headers(log)
     return log
+
+
+def _exclude_headers(log: LogColumns) -> None:
+    """Exclude repeated headers, as of files that were put together; refuse one of other columns than the first."""
+    table, names = log.table, log.table.names
+    first = log.text(names[0])
+    for row in np.flatnonzero(first.isin(names)):
+        cells = ["" if cell is None else str(cell).strip() for cell in table.rows.slice(row, 1).to_pylist()[0].values()]
+        if cells != names and 2 * sum(cell in names for cell in cells) > len(names):
+            place = f"line {table.lines[row]} of {table.source!r} is a header with other columns than the first, or in"
+            raise InputError(f"{place} another order; read the parts as files of their own, or export them alike.")
+    log.exclude(first == names[0], "repeated header")
 
 
 def _check_shares(gpu_share: Mapping[str, float] | None, name: str, source: str) -> None:

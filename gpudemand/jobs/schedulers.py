@@ -51,6 +51,11 @@ def scheduled(log: LogColumns) -> pd.DataFrame:
     log.doubts += log.table.header.get("doubts", "").splitlines()
     if unknown.any():
         log.doubts.append(not_counted(sorted(set(jobs["gpu_type"][unknown]))))
+    elif len(jobs) and not jobs["gpus"].gt(0).any():
+        log.doubts.append(
+            "no job of this log names a GPU, so that what jobs held is not known, and all GPU-hours are 0; if they had "
+            "GPUs, read a log that says how many, such as a table of user, submit, start, end and gpus."
+        )
     return start_unstarted_at_end(jobs.assign(gpus=(jobs["gpus"] * shares.fillna(1.0)).mask(unknown, 0.0)))
 
 
@@ -166,7 +171,8 @@ def _pbs(line: str, doubts: list[str]) -> Record | None:
     gpus, name = _pbs_gpus(field, asked or ""), None
     if not gpus:
         listed = (f"{key}={value}" for key, value in field.items() if key.startswith("Resource_List."))
-        gpus, name = _asked_by_other_name(" ".join(listed))
+        # Moab has gres=name:count for each task, of which a record does not tell the number.
+        gpus, name = _asked_by_other_name(re.sub(r"gres=(\w+):(?=\d)", r"\1=", " ".join(listed)))
     return {
         "job_id": job,
         "user": field["user"],
@@ -183,7 +189,7 @@ def _pbs(line: str, doubts: list[str]) -> Record | None:
 
 
 def _pbs_gpus(field: Mapping[str, str], asked: str) -> float:
-    """GPUs of a job: its sum, or else those of each chunk (``2:ncpus=8:ngpus=4+1:...``, ``2:ppn=8:gpus=4``)."""
+    """GPUs of a job: its sum, or those of each chunk (``2:ncpus=8:ngpus=4+1:...``, ``2:ppn=8:gpus=4``), or as held."""
     total = [value for name, value in field.items() if _PBS_COUNT.fullmatch(name.removeprefix("Resource_List."))]
     gpus = 0.0
     for chunk in asked.split("+"):
@@ -192,7 +198,10 @@ def _pbs_gpus(field: Mapping[str, str], asked: str) -> float:
             float(value) for name, _, value in (p.partition("=") for p in (count, *parts)) if _PBS_COUNT.fullmatch(name)
         ]
         gpus += sum(each) * (float(count) if count.isdecimal() else 1.0)
-    return float(total[0]) if total and ("ppn=" not in asked or not gpus) else gpus
+    if total and ("ppn=" not in asked or not gpus):
+        return float(total[0])
+    held = re.findall(r":(\w+)=(\d+)", field.get("exec_vnode", ""))
+    return gpus or sum(float(count) for name, count in held if _PBS_COUNT.fullmatch(name))
 
 
 _SGE_GPUS = re.compile(r"(?:^|[\s,])(?:[\w.]*gpus?\d*|cuda|nvidia)=(\d+)(?=[\s,]|$)", re.IGNORECASE)
@@ -239,7 +248,7 @@ _LSF_OTHER = re.compile(
     r"JOB_(?:NEW|START|ACCEPT|STATUS|RESIZE\w*|SWITCH|MOVE|MODIFY2|SIGNAL|EXECUTE|CLEAN)|EVENT_ADRSV_FINISH"
 )
 #: Numbers are for each host, unless they are for each task; of slices (MIG) the compute of seven is written.
-_LSF_GPUS = re.compile(r"(?:num|ngpus\w*)=(?P<count>\d+)(?P<task>/task)?(?:.*?\bmig=(?P<slice>\d))?")
+_LSF_GPUS = re.compile(r"(?:num|ngpus\w*)=(?P<count>\d+(?:\.\d+)?|\.\d+)(?P<task>/task)?(?:.*?\bmig=(?P<slice>\d))?")
 
 
 def _lsf(line: str, doubts: list[str]) -> Record | None:
@@ -523,19 +532,28 @@ def _pod(pod: Record) -> Record:
         # A number rather than the memory that goes with it.
         name = min(others, key=lambda name: (any(word in name for word in ("mem", "core", "percent")), name))
         gpu_type, gpus = _OTHER + name, {name: others[name]}
-    phase = status.get("phase")
+    phase, start = status.get("phase"), status.get("startTime")
+    if phase == "Pending" and (given := _scheduled(status)):
+        phase = "Running"  # a node keeps the devices of a pod for it while it pulls the image
+        start = start or given
     return {
         "job_id": meta.get("uid") or f"{meta.get('namespace')}/{meta['name']}",
         "user": meta.get("namespace"),
         "group": meta.get("namespace"),
         "submit": meta.get("creationTimestamp"),
-        "start": status.get("startTime") if phase != "Pending" else None,
+        "start": start if phase != "Pending" else None,
         "end": _end_of_pod(meta, status) if phase in _OVER else None,
         # `scheduled` counts the share of the one type; several have none.
         "gpus": sum(count * (1.0 if gpu_type else float(gpu_share(name))) for name, count in gpus.items()),
         "gpu_type": gpu_type,
         "status": phase,
     }
+
+
+def _scheduled(status: Record) -> str | None:
+    """When a pod was given to a node, None while it waits for one."""
+    conditions = (each for each in status.get("conditions", ()) if each.get("type") == "PodScheduled")
+    return next((each.get("lastTransitionTime") for each in conditions if each.get("status") == "True"), None)
 
 
 def _end_of_pod(meta: Record, status: Record) -> str | None:
@@ -622,7 +640,9 @@ def slurmdbd(log: LogColumns) -> pd.DataFrame:
     """
     ids = [name for name in log.gpu_share if name.isdecimal()] or ["1001"]
     counts = map_unique(
-        log.text("tres_alloc").fillna(log.text("tres_req")), lambda text: _dbd_gpus(text, log, ids), "float64"
+        _dbd_text(log, "tres_alloc").fillna(_dbd_text(log, "tres_req")),
+        lambda text: _dbd_gpus(text, log, ids),
+        "float64",
     )
     if not any(name.isdecimal() for name in log.gpu_share):
         log.doubts.append(
@@ -632,15 +652,17 @@ def slurmdbd(log: LogColumns) -> pd.DataFrame:
     states = log.number("state").mod(256)
     words = states.map({float(code): canonical_status(word) for code, word in enumerate(_DBD_STATES)})
     log.exclude(log.number("deleted").eq(1), "deleted record")
-    waits = words.eq("pending") & log.text("array_task_str").notna()
-    array = log.text("id_array_job") + "_[" + log.text("array_task_str") + "]"
+    tasks = _dbd_text(log, "array_task_str")
+    waits = words.eq("pending") & tasks.notna()
+    array = log.text("id_array_job") + "_[" + tasks + "]"
+    keys = {"user": "id_user", "group": "account", "cluster": "cluster", "partition": "partition"}
     names = [name for name in ("submit", "eligible", "start", "end") if f"time_{name}" in log]
     seconds = {name: log.number(f"time_{name}") for name in names}
     times = {name: log.since_origin(each.where(each > 0), EPOCH) for name, each in seconds.items()}
     frame = pd.DataFrame(
         {
             "job_id": log.text("id_job").mask(waits, array),
-            **log.texts(user="id_user", group="account", cluster="cluster", partition="partition"),
+            **{name: _dbd_text(log, column) for name, column in keys.items()},
             "submit": pd.concat([times[name] for name in names if name in ("submit", "eligible")], axis=1).max(axis=1),
             "start": times["start"],
             "end": times["end"],
@@ -650,6 +672,12 @@ def slurmdbd(log: LogColumns) -> pd.DataFrame:
         }
     )
     return start_unstarted_at_end(frame)
+
+
+def _dbd_text(log: LogColumns, name: str) -> pd.Series:
+    """Column of text, missing where MySQL prints that it is."""
+    text = log.text(name)
+    return text.mask(text.isin(["NULL", r"\N"]).to_numpy(dtype=bool))
 
 
 def _dbd_gpus(text: str, log: LogColumns, ids: Sequence[str]) -> float:

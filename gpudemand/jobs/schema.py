@@ -37,6 +37,11 @@ STATUSES = (
 )
 FINISHED = STATUSES[2:]
 
+#: Time in ISO form after which a log is not complete, in the ``attrs`` of its table.
+COMPLETE_UNTIL = "complete_until"
+#: Further column of a reader: until when a record that has no end yet shows its job as running.
+RAN_UNTIL = "ran_until"
+
 KINDS = ("measured", "public trace", "synthetic")
 
 #: More GPUs in one job are a corrupt number.

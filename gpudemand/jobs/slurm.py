@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -31,7 +31,7 @@ from gpudemand.jobs.files import (
     read_json,
 )
 from gpudemand.jobs.plausibility import not_counted
-from gpudemand.jobs.schema import EARLIEST
+from gpudemand.jobs.schema import EARLIEST, RAN_UNTIL
 from gpudemand.units import format_number_of, gpu_share, parse_slurm_seconds, slice_shares
 
 #: A request may say what it is for each of (``--gpus-per-node`` and its sisters).
@@ -46,6 +46,8 @@ _OTHER_GRES = {
     *("tmp", "tmpfs", "tmpdisk", "localtmp", "localscratch", "lscratch", "fs", "lustre", "mem", "cpu", "license"),
     "none",
 }
+#: Names of types that may be slices.
+_LIKE_SLICE = re.compile(r"mig|\d+g\.\d+gb", re.IGNORECASE)
 _SITE_GRES = re.compile(r"(?:^|,)gres/([A-Za-z]\w*)[:=]")
 _UTILIZATION = re.compile(r"(?:^|,)gres/gpuutil=(\d+(?:\.\d+)?)(?:,|$)")
 #: Entries of every list; without them, few unique lists are left.
@@ -291,7 +293,7 @@ _PRINTED = (
 _NAMES = {name.lower(): name for name in (*_PRINTED.split(), *_FREE_TEXT)}
 #: Of squeue -O, whose end of a job that runs is when its limit will be reached.
 _NAMES |= {"tres_alloc": "AllocTRES", "time_limit": "Timelimit", "submit_time": "Submit", "start_time": "Start"}
-_NAMES |= {"eligible_time": "Eligible", "end_time": "End", "time": "Elapsed", "nodes": "NNodes"}
+_NAMES |= {"eligible_time": "Eligible", "end_time": "End", "time": "Elapsed", "nodes": "NNodes", "st": "State"}
 
 
 def open_sacct(path: Path, limits: Limits = LIMITS, columns: str | None = None) -> TextTable:
@@ -336,7 +338,7 @@ def _as_sacct(table: TextTable) -> TextTable:
 
 
 #: States of jobs that have no end yet.
-_OPEN = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING")
+_OPEN = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "PD", "R", "S", "CG")
 
 
 def _from_json(path: Path, limits: Limits) -> TextTable:
@@ -426,13 +428,19 @@ def sacct(log: LogColumns) -> pd.DataFrame:
         if "TimelimitRaw" in log  # missing where it is a word such as UNLIMITED
         else map_unique(log.text("Timelimit"), parse_slurm_seconds, "float64")
     )
-    # Slurm writes epoch zero for what did not happen.
-    moments = [log.time(name) for name in ("Start", "End")]
+    elapsed = (
+        log.number("ElapsedRaw")
+        if "ElapsedRaw" in log
+        else map_unique(log.text("Elapsed"), parse_slurm_seconds, "float64")
+    )
+    stopped = map_unique(log.text("Suspended"), parse_slurm_seconds, "float64")
+    moments = log.parser.of_length(log.time("Start"), log.time("End"), elapsed + stopped.fillna(0.0))
     jobs = pd.DataFrame(
         {
             "job_id": job_id,
             **log.texts(user="User", group="Account", cluster="Cluster"),
             "submit": _eligible(log),
+            # Slurm writes epoch zero for what did not happen.
             **{short: times.where(times > EARLIEST) for short, times in zip(("start", "end"), moments, strict=True)},
             **{name: gpus[name] for name in ("gpus", "gpu_type")},
             "status": log.status("State"),
@@ -441,17 +449,15 @@ def sacct(log: LogColumns) -> pd.DataFrame:
             "devices": gpus["devices"],
         }
     )
-    elapsed = (
-        log.number("ElapsedRaw")
-        if "ElapsedRaw" in log
-        else map_unique(log.text("Elapsed"), parse_slurm_seconds, "float64")
-    )
     jobs = start_unstarted_at_end(_complete(jobs, elapsed, log))
     length = (jobs["end"] - jobs["start"]).dt.total_seconds()
-    stopped = map_unique(log.text("Suspended"), parse_slurm_seconds, "float64")
     used = _measured(_used(log, elapsed, step, job_id), jobs["gpu_type"].mask(step), log)
     used = np.minimum(used, length.fillna(elapsed) * jobs["gpus"])
-    return jobs.assign(used_gpu_seconds=used, **({"suspended_s": stopped} if stopped.gt(60).any() else {}))
+    further = {"suspended_s": stopped} if stopped.gt(60).any() else {}
+    # Of a job that runs, sacct counts the time until it is asked.
+    ran = log.shifted(jobs["start"], elapsed.where(jobs["status"].eq("running") & jobs["end"].isna() & ~step))
+    further |= {RAN_UNTIL: ran} if ran.notna().any() else {}
+    return jobs.assign(used_gpu_seconds=used, **further)
 
 
 def _eligible(log: LogColumns) -> pd.Series:
@@ -469,14 +475,14 @@ def with_array_tasks(jobs: pd.DataFrame) -> pd.DataFrame:
 
     A list that Slurm cut short (``123_[1,3,...]``) stays one row.
 
-    `jobs`: canonical job table.
+    `jobs`: canonical job table. Returns it with the index of the row of each task.
     """
     arrays = jobs["job_id"].str.contains("_[", regex=False, na=False)
     if not arrays.any():
         return jobs
     tasks = jobs["job_id"].astype(object)
     tasks[arrays] = tasks[arrays].map(_array_tasks)
-    return jobs.assign(job_id=tasks).explode("job_id", ignore_index=True).astype({"job_id": STRING})
+    return jobs.assign(job_id=tasks).explode("job_id").astype({"job_id": STRING})
 
 
 def _array_tasks(job_id: str) -> list[str]:
@@ -532,23 +538,24 @@ def _times(log: LogColumns, gres: pd.Series, of_each: str) -> pd.Series:
     return times.fillna(1.0).where(per.eq("JOB") | (per.eq("NODE") & (counts["NODE"] in log)) | times.notna())
 
 
-def _not_understood(lists: Iterable[str], found: pd.DataFrame, log: LogColumns) -> list[str]:
+def _not_understood(lists: Collection[str], found: pd.DataFrame, log: LogColumns) -> list[str]:
     """What in the lists of resources may be GPUs and does not count as such, or not as it should."""
     known = {*ACCELERATORS, *_PARTS, *_OTHER_GRES, *log.gpu_share}
     names = sorted({name for text in lists for name in _SITE_GRES.findall(text) if name.lower() not in known})
-    types = sorted(set("+".join(found["gpu_type"].dropna().unique()).split("+")))
+    counts = (named for text in lists for named in _counts_by_kind(text, log.gpu_share).values())
+    types = {name for named in counts for name, number in named.items() if number > 0}
     slices = [
         name
-        for name in types
-        if "mig" in name.lower() and name.lower() not in log.gpu_share and slice_shares(name) is None
+        for name in sorted(types)
+        if _LIKE_SLICE.search(name) and name.lower() not in log.gpu_share and slice_shares(name) is None
     ]
     said = []
     if names:
         said.append(not_counted(names, "gres/"))
     if slices:
         said.append(
-            f"the type {', '.join(map(repr, slices))} looks like a slice (MIG) without its profile, and counts as a "
-            f"whole GPU; say what one is: gpu_share={{{slices[0]!r}: 1/7}} (--gpu-share {slices[0]}=1/7)."
+            f"the type {', '.join(map(repr, slices))} looks like a slice (MIG) without a profile that is known, and "
+            f"counts as a whole GPU; say what one is: gpu_share={{{slices[0]!r}: 1/7}} (--gpu-share {slices[0]}=1/7)."
         )
     if len(found) and not found["gpus"].gt(0).any():
         said.append(

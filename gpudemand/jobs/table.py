@@ -88,6 +88,16 @@ def database() -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config={"threads": 1})
 
 
+def with_waiting(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Jobs, of which those wait that have no start, no end and no known status, where others have a start."""
+    unsaid = jobs["status"].isna() & jobs["start"].isna() & jobs["end"].isna()
+    if not unsaid.any() or jobs["start"].isna().all():
+        return jobs
+    waiting = jobs.assign(status=jobs["status"].astype(STRING).mask(unsaid, "pending"))
+    waiting.attrs = dict(jobs.attrs)
+    return waiting
+
+
 def superseded(jobs: pd.DataFrame) -> BoolArray:
     """Rows that a later record of the same job supersedes, as in concatenated daily dumps.
 
@@ -110,6 +120,24 @@ def superseded(jobs: pd.DataFrame) -> BoolArray:
     mask = np.zeros(len(jobs), dtype=bool)
     mask[repeated] = (same_run | not_started | never_ended).to_numpy(dtype=bool)
     return mask
+
+
+def unlike(jobs: pd.DataFrame, replaced: BoolArray) -> BoolArray:
+    """Of rows that are superseded, runs that ended and of which no other row is a copy: perhaps nodes or tasks."""
+    mask = replaced & (jobs["start"].notna() & jobs["end"].notna()).to_numpy(dtype=bool)
+    if mask.any():
+        rows = np.flatnonzero(jobs["job_id"].isin(jobs["job_id"][mask]))
+        plain = [name for name in jobs if jobs[name].dtype != object]
+        mask[rows] &= ~jobs[plain].iloc[rows].duplicated(keep=False).to_numpy()
+    return mask
+
+
+def doubled_rows(rows: pa.Table) -> int:
+    """Number of rows that stand in a table exactly twice."""
+    with database().cursor() as db:
+        db.register("log", rows)
+        hashes = db.sql("SELECT hash(log) AS hash FROM log").fetchnumpy()["hash"]
+    return 2 * int((np.unique(hashes, return_counts=True)[1] == 2).sum())
 
 
 def _repeats(sql: str, jobs: pd.DataFrame) -> bool:
@@ -178,6 +206,7 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
     if reasons.notna().any():
         first = given.index[reasons.notna().argmax()]
         raise InputError(f"jobs has {unusable(reasons.value_counts())}, the first in row {first}; repair or drop them.")
+    table = with_waiting(table)
     others = {name: frame[name] for name in frame.columns if name not in COLUMNS}
     checked = pd.DataFrame({**table, **others}).set_axis(given.index)
     checked.attrs = dict(given.attrs)
@@ -265,6 +294,9 @@ def checked_as_of(jobs: pd.DataFrame, time: pd.Timestamp) -> pd.DataFrame:
     again = pending & known["job_id"].notna() & known.duplicated(["cluster", "job_id", "start", "submit"])
     known = known[~again].reset_index(drop=True) if again.any() else known
     known.attrs = dict(log.attrs)
+    if schema.COMPLETE_UNTIL in known.attrs:
+        until = min(pd.Timestamp(known.attrs[schema.COMPLETE_UNTIL]), time)
+        known.attrs[schema.COMPLETE_UNTIL] = until.isoformat()
     return known
 
 

@@ -6,6 +6,7 @@ import datetime as dt
 import re
 import zoneinfo
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -16,8 +17,8 @@ from gpudemand._array import BoolArray, FloatArray
 from gpudemand._validation import InputError, nearest, shorten
 from gpudemand.jobs.schema import EARLIEST, LATEST, OUTSIDE, TIME
 
-#: What logs write where there is no value.
-NULL_MARKERS = ("", "none", "null", "nan", "nat", "na", "n/a", "unknown", "-")
+#: What logs write where there is no value, in lower case; the last is of MySQL.
+NULL_MARKERS = ("", "none", "null", "nan", "nat", "na", "n/a", "unknown", "-", r"\n")
 MILLISECONDS = "time in milliseconds? (seconds were expected)"
 DAY_NUMBER = "time as the day number of a spreadsheet (write 2026-01-05 10:00)"
 UNREADABLE_TIME = "unreadable time"
@@ -149,10 +150,31 @@ class TimeParser:
         for name, first in (("start", "submit"), ("end", "start")):
             early = jobs[name] < jobs[first].fillna(jobs["submit"])
             if early.any():
-                local = jobs.loc[early, name].dt.tz_convert(self.tz).dt.tz_localize(None)
-                second = local.dt.tz_localize(self.tz, ambiguous=np.zeros(len(local), dtype=bool)).dt.tz_convert("UTC")
+                second = self._second(jobs.loc[early, name])
                 jobs = jobs.assign(**{name: jobs[name].mask(early, second.reindex(jobs.index))})
         return jobs
+
+    def _second(self, times: pd.Series) -> pd.Series:
+        """The second of two local times that daylight saving repeats, for either of them."""
+        local = times.dt.tz_convert(self.tz).dt.tz_localize(None)
+        return local.dt.tz_localize(self.tz, ambiguous=np.zeros(len(local), dtype=bool)).dt.tz_convert("UTC")
+
+    def of_length(self, start: pd.Series, end: pd.Series, seconds: pd.Series) -> tuple[pd.Series, pd.Series]:
+        """Starts and ends with the second of two local times that daylight saving repeats, where these fit a length.
+
+        `start`, `end`: as `localize` gives them. `seconds`: from start to end; NaN where it is not known.
+        """
+        apart = ((end - start).dt.total_seconds() - seconds).abs() > 1
+        if self.tz is None or not apart.any():
+            return start, end
+        first, second = ([each[apart], self._second(each[apart])] for each in (start, end))
+        for begin, over in product(first, second):
+            fits = ((over - begin).dt.total_seconds() - seconds[apart]).abs() <= 1
+            start, end = (
+                each.mask(fits.reindex(each.index, fill_value=False), new.reindex(each.index))
+                for each, new in ((start, begin), (end, over))
+            )
+        return start, end
 
     def parse(self, text: pd.Series) -> tuple[pd.Series, dict[str, BoolArray]]:
         """Read times written as ISO text, each in its own zone, or as epoch seconds.

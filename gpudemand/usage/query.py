@@ -53,8 +53,9 @@ def _create_typed_view(db: duckdb.DuckDBPyConnection, name: str, tz: object) -> 
     written = [column for column in (*_TIMES, *_NUMBERS) if column in kinds and not _is_typed(column, kinds[column])]
     # Trimmed text of a cell, NULL for words that mean nothing is there.
     texts = {column: f'trim(CAST("{column}" AS VARCHAR))' for column in written}
+    nothing = ", ".join(f"'{marker}'" for marker in NULL_MARKERS)
     cells = ", ".join(
-        f'CASE WHEN lower({text}) NOT IN {NULL_MARKERS} THEN {text} END AS "{column}"' for column, text in texts.items()
+        f'CASE WHEN lower({text}) NOT IN ({nothing}) THEN {text} END AS "{column}"' for column, text in texts.items()
     )
     source = f"(SELECT * REPLACE ({cells}) FROM stored)" if written else "stored"
     parsed = [f'{_text(column, kinds)} AS "{column}"' for column in _TEXT]
@@ -284,16 +285,20 @@ class JobLogQuery:
         # Where a log has starts, a cancelled job without one never held anything, until its end.
         starts = self._row("SELECT count(*) FROM (SELECT 1 FROM typed WHERE start_us IS NOT NULL LIMIT 1)")[0]
         start = "CASE WHEN status = 'cancelled' THEN coalesce(start_us, end_us) ELSE start_us END" if starts else "NULL"
+        # So does one of which nothing is known but that it was submitted: it waits, as in tables.
+        unsaid = "status IS NULL AND start_us IS NULL AND end_us IS NULL" if starts else "false"
+        status = f"CASE WHEN {unsaid} THEN 'pending' ELSE status END AS status"
         begin = submit if pending else f"coalesce({start}, submit_us)"
         # A pending job holds nothing: its missing start must not default to the submit.
         waiting = "false" if pending else "coalesce(status = 'pending', false) AND start_us IS NULL"
         unknown_end = f"coalesce({schema.UNKNOWN_END}, false)"
+        reason = f"coalesce(unreadable, {schema.first_reason(schema.RULES)}) AS reason"
         self._db.execute(f"""CREATE TEMP VIEW runs AS SELECT {parts}{submit} AS submit_us, gpus,
             reason, {waiting} AS waiting, {begin} AS begin_us, {unknown_end} AS unknown_end,
             CASE WHEN requested_time > 0 THEN requested_time * 1e6 END AS asked,
             CASE WHEN {unknown_end} THEN {begin} ELSE end_us END AS end_us,
             coalesce(status = 'cancelled' AND end_us <= coalesce({start}, submit_us), false) AS gave_up
-            FROM (SELECT *, coalesce(unreadable, {schema.first_reason(schema.RULES)}) AS reason FROM typed)""")
+            FROM (SELECT * REPLACE ({status}), {reason} FROM typed)""")
 
     def _row(self, query: str) -> tuple[int, ...]:
         return self._db.execute(query).fetchall()[0]

@@ -274,6 +274,8 @@ def drop_last_bin(usage: pd.DataFrame) -> pd.DataFrame:
 def recorded_until(jobs: pd.DataFrame) -> pd.Timestamp:
     """Time until which a log is complete: its newest time, or its last submission if no more are recorded after it.
 
+    Where a log says how long jobs have been running, its newest time is when it said so.
+
     A log of finished jobs extends to the end of its last job, but has no submissions after some earlier time, from
     which on demand seems to fall. That is assumed when the time after the last submission exceeds the 99.9 % quantile
     of the times between submissions.
@@ -287,9 +289,11 @@ def end_of_record(log: pd.DataFrame) -> pd.Timestamp:
     """`recorded_until` of what `check_jobs` has returned."""
     submits = log["submit"].sort_values()
     last = submits.iloc[-1]
-    newest = log[["submit", "start", "end"]].max().max()
+    newest, until = log[["submit", "start", "end"]].max().max(), complete_period(log)[1]
+    # Later than any time of the log, it is how long jobs were seen to run.
+    newest = max(newest, until or newest)
     end = last if newest - last > submits.diff().quantile(0.999) else newest
-    return min(end, complete_period(log)[1] or end)
+    return min(end, until or end)
 
 
 def to_wide(usage: pd.DataFrame, fill_value: float | None = None) -> pd.DataFrame:

@@ -83,6 +83,8 @@ def test_names_of_slices_as_sites_write_them(write) -> None:
     assert jobs["gpus"].tolist() == pytest.approx([1 / 7, 1 / 2, 1 / 7, 1 / 7, 1 / 7])
     with pytest.warns(UnlikelyJobsWarning, match="'a100-mig' looks like a slice"):
         assert listed(write, "gres/gpu=1,gres/gpu:a100-mig=1")["gpus"].tolist() == [1]
+    with pytest.warns(UnlikelyJobsWarning, match="'1g.24gb\\+new' looks like a slice"):
+        assert listed(write, "gres/gpu:1g.24gb+new=1")["gpus"].tolist() == [1]
     path = write(f"JobID|User|State|Submit|Start|End|AllocTRES\n1|u|COMPLETED|{TIMES}|gres/gpu:a100-mig=1\n")
     jobs = read_jobs(path, "sacct", tz="UTC", gpu_share={"A100-MIG": 0.5})
     assert (jobs["gpus"].tolist(), doubts(jobs.attrs)) == ([0.5], [])
@@ -120,6 +122,15 @@ def test_a_record_that_was_never_closed_ends_at_its_limit() -> None:
     unlimited = plausible(jobs.assign(requested_time=np.nan))
     assert "perhaps a record that was never closed" in doubts(unlimited.attrs)[0]
     assert unlimited["end"].isna().sum() == 1
+
+
+def test_an_end_that_is_planned_is_none(write) -> None:
+    rows = ["2026-03-02 10:00Z,1,completed", "2099-12-31 23:59Z,1,running", "2026-03-02 09:00Z,1,running"]
+    log = "job_id,start,end,gpus,status\n" + "".join(f"{n},2026-03-02 08:00Z,{row}\n" for n, row in enumerate(rows))
+    with pytest.warns(UnlikelyJobsWarning, match="1 of 3 jobs runs and yet has an end after all else"):
+        jobs = read_jobs(write(log))
+    assert jobs["end"].isna().tolist() == [False, True, False]
+    assert usage_series(jobs, by=None)["y"].sum() == 2 + 2 + 1
 
 
 def test_a_log_of_ended_jobs_counts_until_others_are_missing() -> None:

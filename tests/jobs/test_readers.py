@@ -9,9 +9,9 @@ import pytest
 
 import gpudemand
 from gpudemand import read_usage, usage_series
-from gpudemand._validation import InputError, RejectedRowsWarning
+from gpudemand._validation import InputError, RejectedRowsWarning, UnlikelyJobsWarning
 from gpudemand.jobs import formats, read_jobs, write_jobs
-from gpudemand.jobs.read import FORMATS
+from gpudemand.jobs.read import FORMATS, SAME_ID
 
 CANONICAL = "job_id,user,submit,start,end,gpus,status\n"
 GOOD = "1,ada,2024-05-01T08:00:00Z,2024-05-01T08:00:00Z,2024-05-01T09:00:00Z,2,completed\n"
@@ -102,6 +102,49 @@ def test_repeated_ids_keep_the_latest_record(write) -> None:
     assert jobs["status"].tolist() == ["completed"]
 
 
+@pytest.mark.parametrize(
+    "word", ["PD", "PEND", "Q", "qw", "Idle", "Inqueue", "Held", "SchedulingGated", "QUEUEING", ""]
+)
+@pytest.mark.filterwarnings("ignore::gpudemand._validation.UnlikelyJobsWarning")
+def test_a_job_that_waits_holds_nothing_whatever_its_scheduler_calls_it(write, word: str) -> None:
+    path = write(CANONICAL + GOOD + good(2, start="", end="", gpus="8", status=word))
+    jobs = read_jobs(path)
+    assert jobs["status"].tolist() == ["completed", "pending"]
+    raw = jobs.assign(status=["completed", None])
+    for log in (jobs, raw, path):
+        assert usage_series(log, by=None, value="gpus_peak")["y"].max() == 2
+    assert set(usage_series(path, by="status")["unique_id"]) == {"completed", "pending"}
+
+
+@pytest.mark.parametrize("word", ["EXIT", "Aborted", "Crashed", "Expired", "Dead", "Lost"])
+def test_a_job_that_is_over_does_not_run_whatever_its_scheduler_calls_it(write, word: str) -> None:
+    with pytest.warns(RejectedRowsWarning, match="1 finished without an end time"):
+        read_jobs(write(CANONICAL + GOOD + good(2, end="", status=word)))
+
+
+def test_a_status_that_is_not_known_is_said_where_it_counts(write) -> None:
+    odd = [good(2, status="Odd"), good(3, end="", status="Odd"), good(4, start="", end="", status="Admitted")]
+    with pytest.warns(UnlikelyJobsWarning) as said:
+        jobs = read_jobs(write(CANONICAL + GOOD + "".join(odd)))
+    assert jobs["status"].fillna("").tolist() == ["completed", "", "", "pending"]
+    assert {"'Odd' (1)", "'Admitted' (1)"} <= set(re.findall(r"'\w+' \(\d\)", str(said[0].message)))
+    assert "without a start as pending (1) and without an end as running (1)" in str(said[0].message)
+
+
+def test_rows_of_nodes_and_tasks_are_not_called_earlier_records(write) -> None:
+    log = CANONICAL.replace("\n", ",node\n") + "".join(good(1).replace("\n", f",n{node}\n") for node in (1, 2, 2))
+    with pytest.warns(RejectedRowsWarning, match="1 with the id and start of another row"):
+        jobs = read_jobs(write(log))
+    assert jobs.attrs["rejected"] == {SAME_ID: 1, "replaced by a later record": 1}
+
+
+def test_a_log_without_ids_that_has_every_row_twice_is_said(write) -> None:
+    rows = [good("", end=f"2024-05-02T08:{minute:02}:00Z") for minute in range(12)]
+    with pytest.warns(UnlikelyJobsWarning, match="24 of 25 rows stand in this log exactly twice"):
+        read_jobs(write(CANONICAL + "".join([*rows, *rows, GOOD.replace("1,", ",", 1)])))
+    read_jobs(write(CANONICAL + "".join(rows) + GOOD.replace("1,", ",", 1) * 20))
+
+
 def test_zones_may_be_mixed(write) -> None:
     other = good(2, submit="2024-05-01 10:00+02:00", start="1714550400", end="2024-05-01T02:00:00-07:00")
     jobs = read_jobs(write(CANONICAL + GOOD + other))
@@ -169,6 +212,20 @@ def test_an_unclosed_quotation_mark_is_refused(write) -> None:
     broken = good(2, user='"ada')
     with pytest.raises(InputError, match=r"line 3 .* never closed"):
         read_jobs(write(CANONICAL + GOOD + broken + "".join(good(n) for n in range(3, 9))))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Jobs of March,,,,,,\n" + CANONICAL, "remove a title above its header"),
+        ("sep=,\n" + CANONICAL, "is for spreadsheets only; remove it"),
+        ("JobID,User,Submit,Start,End,AllocTRES\n", "rename it to 'user'. It looks like format='sacct'"),
+        ('{"kind": "Pod"}\n{"kind": "Pod"}\n', "write its parts into one list"),
+    ],
+)
+def test_what_stands_in_place_of_a_header_is_named(write, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_jobs(write(text + GOOD))
 
 
 def test_a_column_named_twice(write) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import gpudemand as gd
 from gpudemand._validation import InputError, RejectedRowsWarning, UnlikelyJobsWarning
+from gpudemand.jobs.schedulers import _lsf_gpus
 
 SAMPLES = Path(__file__).parent / "fixtures" / "schedulers"
 DAY = "2026-03-01 "
@@ -155,6 +156,38 @@ def test_gpus_of_torque_beside_nodes_that_name_none(write) -> None:
     assert gd.read_jobs(write(text), "pbs")["gpus"].tolist() == [3, 8]
 
 
+def test_gpus_that_are_named_elsewhere_in_a_record_of_pbs(write) -> None:
+    line = "03/01/2026 10:01:00;E;1.s;user=u start=1772355660 {asked} end=1772362860 Exit_status=0\n"
+    held = "exec_vnode=(n1[0]:ncpus=8:ngpus=4)+(n1[1]:ncpus=8:ngpus=4) Resource_List.ncpus=16"
+    assert gd.read_jobs(write(line.format(asked=held)), "pbs")["gpus"].tolist() == [8]
+    moab = write(line.format(asked="Resource_List.nodes=1:ppn=4 Resource_List.gres=gpus:2"))
+    with pytest.warns(UnlikelyJobsWarning, match="gpus did not count"):
+        assert gd.read_jobs(moab, "pbs")["gpus"].tolist() == [0]
+    assert gd.read_jobs(moab, "pbs", gpu_share={"gpus": 1})["gpus"].tolist() == [2]
+    with pytest.warns(UnlikelyJobsWarning, match="no job of this log names a GPU"):
+        gd.read_jobs(write(line.format(asked="Resource_List.ncpus=16")), "pbs")
+
+
+def test_a_part_of_a_gpu_of_lsf() -> None:
+    assert _lsf_gpus(["rusage[ngpus_physical=0.50]"], ["n1", "n1"]) == (0.5, None)
+
+
+@pytest.mark.parametrize(("scheduled", "gpus"), [("True", 8), ("False", 0)])
+def test_a_pod_that_pulls_its_image_holds_its_gpus(write, scheduled: str, gpus: int) -> None:
+    time = "2026-03-01T08:00:00Z"
+    spec = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "8"}}}]}
+    condition = {"type": "PodScheduled", "status": scheduled, "lastTransitionTime": time}
+    waits = {"phase": "Pending", "conditions": [condition]}
+    over = {"terminated": {"finishedAt": "2026-03-02T08:00:00Z"}}
+    ended = {"phase": "Succeeded", "startTime": time, "containerStatuses": [{"state": over}]}
+    pods = [
+        {"metadata": {"creationTimestamp": time, "name": name, "namespace": name}, "spec": spec, "status": status}
+        for name, status in (("a", waits), ("b", ended))
+    ]
+    usage = gd.usage_series(gd.read_jobs(write(json.dumps({"items": pods})), "pods"))
+    assert usage.groupby("unique_id")["y"].sum().to_dict() == {"a": 24 * gpus, "b": 24 * 8}
+
+
 def test_a_pod_with_slices_of_several_profiles(write) -> None:
     asked = {"nvidia.com/mig-1g.10gb": "1", "nvidia.com/mig-3g.40gb": "1"}
     times = {"creationTimestamp": "2026-03-01T08:00:00Z", "name": "a", "namespace": "n"}
@@ -199,6 +232,21 @@ def test_the_table_of_slurms_database() -> None:
     assert jobs["status"].tolist() == ["completed", "running", "pending"]
     assert jobs["submit"].dt.strftime("%H:%M").tolist() == ["08:00", "08:00", "08:01"]
     assert gd.read_jobs(SAMPLES / "slurmdbd.csv", gpu_share={"1002": 1})["gpus"].tolist() == [2, 0, 0]
+
+
+@pytest.mark.parametrize("nothing", ["", "NULL", r"\N"])
+def test_what_mysql_prints_for_nothing_is_nothing(tmp_path, nothing: str) -> None:
+    log = tmp_path / "jobs.csv"
+    log.write_text(
+        "id_job,id_array_job,account,state,time_submit,time_start,time_end,timelimit,tres_alloc,tres_req,array_task_str\n"
+        f'101,0,ml,3,1772355600,1772355660,1772362860,1440,"1=20,1001=2","1=20,1001=2",{nothing}\n'
+        f'103,0,{nothing},0,1772355600,0,0,{nothing},{nothing},"1=20,1001=8",{nothing}\n'
+    )
+    with pytest.warns(UnlikelyJobsWarning, match="numbers"):
+        jobs = gd.read_jobs(log)
+    assert jobs["job_id"].tolist() == ["101", "103"]
+    assert jobs["gpus"].tolist() == [2, 8]
+    assert jobs["group"].isna().tolist() == [False, True]
 
 
 def test_the_json_of_sacct_and_squeue() -> None:

@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gpudemand as gd
+from gpudemand import usage_series
 from gpudemand._validation import InputError, RejectedRowsWarning
-from gpudemand.jobs import read_jobs
+from gpudemand.jobs import read_jobs, write_jobs
 from gpudemand.jobs.slurm import GpuCount, count_tres, with_array_tasks
-from gpudemand.jobs.table import as_jobs
+from gpudemand.jobs.table import as_jobs, as_of
 from gpudemand.units import gpu_share, slice_shares
+from gpudemand.usage.series import recorded_until
 
 BERLIN = "Europe/Berlin"
 HEADER = "JobID|User|State|Submit|Start|End|AllocTRES\n"
@@ -87,6 +90,32 @@ def test_elapsed_time_replaces_start_or_end(write) -> None:
     assert read_jobs(starts, "sacct", tz="UTC").loc[0, "end"] == pd.Timestamp("2024-05-01 10:00", tz="UTC")
 
 
+def test_a_job_that_runs_does_so_until_its_dump_was_made(write, tmp_path) -> None:
+    ended = "1|1|c|ada|COMPLETED|2026-02-01T08:00:00|2026-03-02T08:00:00|2026-03-02T10:00:00|7200|gres/gpu=1\n"
+    runs = "2|2|c|bob|RUNNING|2026-03-02T08:00:00|2026-03-02T09:00:00|Unknown|864000|gres/gpu=8\n"
+    dump = write("JobID|JobIDRaw|Cluster|User|State|Submit|Start|End|ElapsedRaw|AllocTRES\n" + ended + runs)
+    gd.pull_slurm(tmp_path / "store", files=[dump], tz="UTC")
+    write_jobs(read_jobs(dump, "sacct", tz="UTC"), tmp_path / "saved.parquet")
+    files = ((dump, "sacct"), (tmp_path / "store", "canonical"), (tmp_path / "saved.parquet", "canonical"))
+    for jobs in (read_jobs(file, form, tz="UTC") for file, form in files):
+        assert usage_series(jobs, by=None)["y"].sum() == 2 + 8 * 240
+        assert recorded_until(jobs) == pd.Timestamp("2026-03-12 09:00", tz="UTC")
+        then = as_of(jobs, pd.Timestamp("2026-03-03", tz="UTC"))
+        assert usage_series(then, by=None)["y"].sum() == 2 + 8 * 15
+        assert recorded_until(then) <= pd.Timestamp("2026-03-03", tz="UTC")
+
+
+def test_the_elapsed_time_says_which_of_two_hours_a_clock_means(write) -> None:
+    rows = [("01:00", "02:30", 9000), ("02:15", "04:00", 6300), ("01:00", "02:30", 5400), ("01:00", "02:30", 77)]
+    lines = [
+        f"{n}|COMPLETED|2025-10-26T{start}:00|2025-10-26T{end}:00|{seconds}|gres/gpu=1\n"
+        for n, (start, end, seconds) in enumerate(rows)
+    ]
+    path = write("JobID|State|Start|End|ElapsedRaw|AllocTRES\n" + "".join(lines))
+    jobs = read_jobs(path, "sacct", tz=BERLIN)
+    assert (jobs["end"] - jobs["start"]).dt.total_seconds().tolist() == [9000, 6300, 5400, 5400]
+
+
 def test_gpus_of_old_sites_count_a_node(write) -> None:
     log = "JobID|Submit|Start|End|AllocTRES|ReqGRES|NNodes\n1|0|1714550400|1714554000|cpu=4|gpu:v100:4|3\n"
     jobs = read_jobs(write(log.replace("|0|", "|1714550400|")), "sacct")
@@ -100,6 +129,16 @@ def test_daily_dumps_glued_together(write) -> None:
         jobs = read_jobs(write(first + second), "sacct", tz="UTC", strict=True)
     assert jobs["status"].tolist() == ["completed"]
     assert jobs.attrs["rejected"] == {"repeated header": 1, "replaced by a later record": 1}
+
+
+def test_dumps_with_other_columns_are_not_read_as_if_they_had_the_first(write) -> None:
+    header = "JobID|State|User|Submit|Start|End|AllocTRES\n"
+    log = HEADER + "1|ada|" + DONE + header + "2|COMPLETED|bob|" + DONE.partition("|")[2]
+    with pytest.raises(InputError, match=r"line 3 .* is a header with other columns"):
+        read_jobs(write(log), "sacct", tz="UTC")
+    log = "job_id,user,group,start,end,gpus\n1,ada,ml,2024-05-01,2024-05-02,1\njob_id,group,user,start,end,gpus\n"
+    with pytest.raises(InputError, match=r"line 3 .* is a header with other columns"):
+        read_jobs(write(log), tz="UTC")
 
 
 def test_a_trailing_separator_is_harmless(write) -> None:
@@ -261,6 +300,10 @@ def test_the_documented_fields_are_named(write) -> None:
         ("4g.40gb", (4, 7), (1, 2), (4, 7)),
         ("7g.80gb", (1, 1), (1, 1), (1, 1)),
         ("5g.999gb", (5, 7), (5, 7), (5, 7)),
+        ("rtx_pro_6000_blackwell_1g.24gb+gfx", (1, 7), (1, 4), (1, 4)),
+        ("2g.48gb+gfx", (1, 2), (1, 2), (1, 2)),
+        ("4g.96gb+gfx", (1, 1), (1, 1), (1, 1)),
+        ("1g.24gb+me.all", (1, 7), (1, 4), (1, 4)),
     ],
 )
 def test_slices(name: str, compute: tuple[int, int], memory: tuple[int, int], share: tuple[int, int]) -> None:
@@ -294,6 +337,18 @@ def test_each_task_of_a_pending_array_counts(job_id: str, tasks: list[str]) -> N
     assert found["job_id"].tolist() == ["6", *tasks]
     assert found["gpus"].sum() == 2 * (1 + len(tasks))
     assert found.dtypes.equals(jobs.dtypes)
+
+
+def test_tasks_of_an_array_wait_no_more_once_they_start(write) -> None:
+    waits = "|ada|PENDING|2024-05-01T08:00:00|Unknown|Unknown|gres/gpu=4\n"
+    dumps = f"{HEADER}7_[1-4]{waits}{HEADER}7_1|ada|{DONE}7_[2-3]{waits}7_4|ada|{DONE}7_2|ada|{DONE}7_3|ada|{DONE}"
+    with pytest.warns(RejectedRowsWarning):
+        jobs = read_jobs(write(dumps), "sacct", tz="UTC")
+    assert sorted(jobs["job_id"]) == ["7_1", "7_2", "7_3", "7_4"]
+    assert set(jobs["status"]) == {"completed"}
+    assert jobs.attrs["rejected"] == {"repeated header": 1, "replaced by a later record": 2}
+    jobs = read_jobs(write(f"{HEADER}7_[1-4]{waits}7_[2-3]{waits}7_1|ada|{DONE}"), "sacct", tz="UTC")
+    assert jobs["job_id"].value_counts().to_dict() == {"7_1": 1, "7_2": 1, "7_3": 1, "7_4": 1}
 
 
 def test_a_list_of_tasks_that_slurm_cut_short_is_no_job_step(tmp_path) -> None:
