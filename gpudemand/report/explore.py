@@ -35,6 +35,7 @@ from gpudemand.usage.series import to_wide
 
 if TYPE_CHECKING:
     from gpudemand.study.study import Study
+    from gpudemand.study.waits import Need
 
 _HERE = Path(__file__).parent
 #: Names that are shown of a period, and days of the log.
@@ -72,12 +73,12 @@ def _outlook(study: Study, orders: pd.DataFrame | None) -> dict[str, Any]:
     """Demand so far and ahead, the requirement by target and probability, and GPUs installed by order."""
     settings, bins = study.settings, pd.DatetimeIndex(study.requirement.envelope()["ds"])
     stated = (str(settings.wait), settings.wait_share)
-    ratios = study.attempt("targets", lambda: study.target_ratios) or {stated: 1.0}
-    waits, shares = (list(dict.fromkeys(each)) for each in zip(*ratios, strict=True))
+    needs = study.attempt("targets", lambda: study.target_needs) or {stated: study.need}
+    waits, shares = (list(dict.fromkeys(each)) for each in zip(*needs, strict=True))
     levels = sorted({*SHARES.values(), settings.service_level})
-    needed = study.need.quantiles(np.array(levels), bins).T
+    needed = {pair: need.quantiles(np.array(levels), bins).T for pair, need in needs.items()}
     # Needs are those of whole weeks; the last bin ends the last step.
-    changes = np.flatnonzero((np.diff(needed, axis=1) != 0).any(axis=0)) + 1
+    changes = np.flatnonzero((np.diff(np.concatenate([*needed.values()]), axis=1) != 0).any(axis=0)) + 1
     steps = np.unique([0, *changes, len(bins) - 1])
     choices = [
         _choice(
@@ -92,15 +93,15 @@ def _outlook(study: Study, orders: pd.DataFrame | None) -> dict[str, Any]:
             *choices,
         ]
     labels, there, said = _orders(study, orders, bins)
-    cells = [[(wait, share, ratios[wait, share]) for share in shares] for wait in waits]
+    cells = [[(wait, share) for share in shares] for wait in waits]
     return {
         "choices": [*choices, _choice("order", "GPUs ordered", labels, 0)],
         "lines": _lines(study),
         "required": {
             "x": _times(bins[steps]),
-            "y": [[[_numbers(np.ceil(row * ratio)) for row in needed[:, steps]] for *_, ratio in row] for row in cells],
+            "y": [[[_numbers(np.ceil(line)) for line in needed[pair][:, steps]] for pair in row] for row in cells],
         },
-        "said": [[[_said(study, *cell, level) for level in levels] for cell in row] for row in cells],
+        "said": [[[_said(study, needs[pair], *pair, level) for level in levels] for pair in row] for row in cells],
         "installed": {"x": _times(bins), "y": there},
         "orders": said,
     }
@@ -110,10 +111,10 @@ def _choice(name: str, title: str, options: Sequence[str], chosen: int) -> dict[
     return {"name": name, "title": title, "options": options, "chosen": chosen}
 
 
-def _said(study: Study, wait: str, share: float, ratio: float, level: float) -> str:
+def _said(study: Study, need: Need, wait: str, share: float, level: float) -> str:
     """The first sentence of the page for another target and probability."""
     n = study.headline
-    required = float(np.ceil(study.need.at(pd.Timestamp(str(n["order_arrives"])), level) * ratio))
+    required = float(np.ceil(need.at(pd.Timestamp(str(n["order_arrives"])), level)))
     other = {"wait": wait, "wait_share": share, "service_level": level, "required": required}
     return text.requirement(n | other | {"shortfall": max(required - float(str(n["installed_later"])), 0.0)})
 

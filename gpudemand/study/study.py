@@ -62,7 +62,7 @@ from gpudemand.study.waits import (
     requirement_by_period,
     requirement_steps,
     target_grid,
-    target_ratios,
+    target_needs,
 )
 
 #: Name of the columns of `Study.forecast`.
@@ -483,12 +483,12 @@ class Study:
     @result
     def target_grid(self) -> pd.DataFrame:
         """GPUs required for other targets for waits and other probabilities, a row each combination."""
-        return target_grid(self.need, self.target_ratios, self.settings.service_level)
+        return target_grid(self.target_needs, self.settings.service_level)
 
     @cached_property
-    def target_ratios(self) -> dict[tuple[str, float], float]:
-        """GPUs for other targets over those for the stated one; see `gpudemand.study.waits.target_ratios`."""
-        return target_ratios(self.need, self.settings)
+    def target_needs(self) -> dict[tuple[str, float], Need]:
+        """GPUs needed for other targets, and for the stated one; see `gpudemand.study.waits.target_needs`."""
+        return target_needs(self.need, self.source, self.settings)
 
     @result
     def demand_by_period(self) -> pd.DataFrame:

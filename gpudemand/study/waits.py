@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
+from joblib import cpu_count
 from scipy.stats import norm
 
 from gpudemand._array import STRING, FloatArray
 from gpudemand._validation import InputError
 from gpudemand.metrics import levels
 from gpudemand.planning.capacity import SHARES
-from gpudemand.planning.need import NeedForecast, WaitTarget, fewest_gpus, wait_target
+from gpudemand.planning.need import NeedForecast, WaitTarget, wait_target
 from gpudemand.planning.programmes import PlannedWork, Programme
 from gpudemand.planning.purchases import work_that_needs
 from gpudemand.planning.quantiles import pick_model
@@ -321,24 +323,25 @@ _WAITS, _SHARES_IN_TIME = ("10min", "1h", "4h", "24h"), (0.8, 0.9, 0.95)
 _MOST_JOBS = 100_000
 
 
-def target_grid(need: Need, ratios: Mapping[tuple[str, float], float], service_level: float) -> pd.DataFrame:
-    """GPUs required for other targets, `ratios` of those for the stated one, as `target_ratios` returns them.
+def target_grid(needs: Mapping[tuple[str, float], Need], service_level: float) -> pd.DataFrame:
+    """GPUs required for each of some targets, as if it were the stated one; `needs` as `target_needs` returns them.
 
     Returns ``wait``, ``share`` (of the jobs in time), ``probability`` and ``required``, a row each combination.
     """
     shares = sorted({*SHARES.values(), service_level})
-    needed = need.samples(need.log_end + need.lead_time, np.array(shares))
     return pd.DataFrame(
         [
-            {"wait": wait, "share": share, "probability": probability, "required": np.ceil(gpus * ratio)}
-            for (wait, share), ratio in ratios.items()
-            for probability, gpus in zip(shares, needed, strict=True)
+            {"wait": wait, "share": share, "probability": probability, "required": np.ceil(gpus)}
+            for (wait, share), need in needs.items()
+            for probability, gpus in zip(
+                shares, need.samples(need.log_end + need.lead_time, np.array(shares)), strict=True
+            )
         ]
     ).astype({"wait": STRING})
 
 
-def target_ratios(need: Need, settings: Settings) -> dict[tuple[str, float], float]:
-    """GPUs that the last window needs for a wait and a share of the jobs in time, over those for the stated target."""
+def target_needs(need: Need, source: Source, settings: Settings) -> dict[tuple[str, float], Need]:
+    """GPUs needed for other waits and shares of the jobs in time, and for the stated ones."""
     window, stated = need.forecast.window, (str(settings.wait), settings.wait_share)
     if need.target is None or window is None or not need.forecast.last:
         raise InputError("this is usage over time and no jobs, so how long they would wait is not known.")
@@ -346,10 +349,15 @@ def target_ratios(need: Need, settings: Settings) -> dict[tuple[str, float], flo
         raise InputError("the log has too many jobs for the queue to be simulated for each of several targets.")
     waits = sorted({*_WAITS, stated[0]}, key=parse_duration)
     pairs = [(wait, share) for wait in waits for share in sorted({*_SHARES_IN_TIME, stated[1]})]
-    fewest = {
-        pair: fewest_gpus(window, wait_target(*pair), guess=need.forecast.last) for pair in pairs if pair != stated
-    }
-    return {pair: 1.0 if pair == stated else fewest[pair] / need.forecast.last for pair in pairs}
+    others = [pair for pair in pairs if pair != stated]
+    with ThreadPoolExecutor(min(cpu_count(), len(others))) as pool:
+        found = dict(zip(others, pool.map(lambda pair: _with_target(need, source, *pair), others), strict=True))
+    return {pair: found.get(pair, need) for pair in pairs}
+
+
+def _with_target(need: Need, source: Source, wait: str, share: float) -> Need:
+    target = wait_target(wait, share)
+    return replace(need, forecast=source.need(target), target=target, _added={}, _works={})
 
 
 def other_targets(grid: pd.DataFrame, service_level: float) -> pd.DataFrame:
