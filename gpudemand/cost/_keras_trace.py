@@ -61,8 +61,8 @@ class Span(NamedTuple):
     #: First input and kernels, which determine the floating-point operations.
     source: Any
     weights: list[Any]
-    #: Channels of `source`, in either layout.
-    channels: int
+    #: Axis of the channels of images.
+    axis: int
 
 
 def span_of(op: Any, position: int, has_weight: bool) -> Span:
@@ -71,9 +71,9 @@ def span_of(op: Any, position: int, has_weight: bool) -> Span:
     source = op.inputs[-1 if type_ == "ConvTranspose" else 0]
     kernels = [op.inputs[1]] if type_ in ("Conv", "ConvTranspose") else []
     scope = op.name.rpartition("/")[0]
-    is_first = bool(kernels) and op.get_attr("data_format").startswith(b"NC")
-    channels = int(source.shape[1 if is_first else -1]) if kernels else 0
-    return Span(position, position + 1, type_, scope, op.type, list(op.outputs), source, kernels, channels)
+    is_first = b"data_format" in op.node_def.attr and op.get_attr("data_format").startswith(b"NC")
+    axis = 1 if is_first else -1
+    return Span(position, position + 1, type_, scope, op.type, list(op.outputs), source, kernels, axis)
 
 
 def operation_type(op: Any, has_weight: bool) -> str:
@@ -106,8 +106,18 @@ def span_kind(span: Span) -> str:
     if span.type not in ("Conv", "ConvTranspose") or not span.weights:
         return ""
     *spatial, per_group, _ = span.weights[0].shape
-    groups = span.channels if _is_depthwise(span) else span.channels // per_group if span.type == "Conv" else 1
-    return convolution_kind(spatial, groups, span.channels)
+    channels = span.source.shape[span.axis]
+    groups = channels if _is_depthwise(span) else channels // per_group if span.type == "Conv" else 1
+    return convolution_kind(spatial, groups, channels)
+
+
+def span_channels(span: Span) -> tuple[int, int]:
+    """Output channels of a convolution or a batch normalisation, and input channels of a group; otherwise zeros."""
+    if span.type not in ("Conv", "ConvTranspose", "BatchNormalization"):
+        return 0, 0
+    *_, last_but_one, last = span.weights[0].shape if span.weights else (0, 0)
+    inner = 1 if _is_depthwise(span) else last_but_one if span.type == "Conv" else last
+    return int(span.outputs[0].shape[span.axis] or 0), int(inner)
 
 
 def _is_depthwise(span: Span) -> bool:
@@ -126,7 +136,7 @@ def span_flops(span: Span, operations: Sequence[Any]) -> float:
     if span.type in RECURRENT_STATE and len(span.source.shape) > 3:
         return weighted_flops(_steps_and_positions(span), sizes)
     if span.type == "ConvTranspose" or span.type in RECURRENT_STATE:
-        return weighted_flops(math.prod(span.source.shape) / span.channels, sizes)
+        return weighted_flops(math.prod(span.source.shape) / span.source.shape[span.axis], sizes)
     return 0.0
 
 
@@ -260,6 +270,7 @@ class GraphReader:
     def _record(self, span: Span, operations: Sequence[Any], live: Sequence[Any]) -> None:
         counts, weight_bytes = self._used([tensor for tensor in live if tensor.name in self._weights])
         activations = [tensor for tensor in live if tensor.name not in self._weights]
+        channels, inner = span_channels(span)
         call = Operator(
             span.type,
             span_kind(span),
@@ -270,6 +281,8 @@ class GraphReader:
             weight_bytes=weight_bytes,
             bytes_read=bytes_of(activations),
             bytes_written=bytes_of(span.outputs),
+            channels=channels,
+            inner=inner,
         )
         reads, writes = [tensor.name for tensor in live], [tensor.name for tensor in span.outputs]
         self._recorder.add(call, reads=reads, writes=writes, parameters=counts)
@@ -339,8 +352,9 @@ class SpanRecorder:
             stop, scope = len(self._graph.get_operations()), tf.get_current_name_scope()
             outputs = [tensor for tensor in tf.nest.flatten(result) if tf.is_tensor(tensor)]
             given = [*args, *kwargs.values()]
+            axis = _axis(given, getattr(function, "__self__", None))
             kernels = weights if weights is not None else given[1:2] if type_.startswith("Conv") else []
-            self.spans.append(Span(start, stop, type_, scope, operator, outputs, given[0], kernels, _channels(given)))
+            self.spans.append(Span(start, stop, type_, scope, operator, outputs, given[0], kernels, axis))
             return result
 
         return recorded
@@ -354,10 +368,12 @@ def _kernels(layer: Any, type_: str) -> list[Any]:
     return [weight for weight in layer.trainable_weights if len(weight.shape) > 1]
 
 
-def _channels(arguments: list[Any]) -> int:
-    shape = getattr(arguments[0], "shape", None) or (0, 0)
-    is_first = any(isinstance(value, str) and value == "channels_first" for value in arguments)
-    return int(shape[1 if is_first else -1] or 0)
+def _axis(arguments: list[Any], layer: Any) -> int:
+    """Axis of the channels, by the layout that a function is given or the axis that a layer normalises."""
+    if any(isinstance(value, str) and value == "channels_first" for value in arguments):
+        return 1
+    axis = getattr(layer, "axis", -1)
+    return axis if isinstance(axis, int) else -1
 
 
 def _layer_type(layer: Any) -> str | None:

@@ -24,6 +24,7 @@ from gpudemand.cost.operators import (
     Kernel,
     Operator,
     UnknownOperatorWarning,
+    channels_of,
     check_vocabulary,
 )
 from gpudemand.cost.tracing import Traced
@@ -35,7 +36,11 @@ _MOST_SCALE = 10.0
 _HEAD, _TAIL = 16, 6
 _TEXT = ("type", "kind", "name", "operator")
 _AMOUNTS = ("weight_bytes", *BATCHED, *(f"fixed_{name}" for name in BATCHED))
-_DTYPES = {**dict.fromkeys(_TEXT, STRING), **dict.fromkeys(_AMOUNTS, "float64"), "parameters": "int64"}
+_DTYPES = {
+    **dict.fromkeys(_TEXT, STRING),
+    **dict.fromkeys(_AMOUNTS, "float64"),
+    **dict.fromkeys(("parameters", "channels", "inner"), "int64"),
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -268,6 +273,11 @@ class OpGraph:
         for producer, consumer in self.edges:
             longest[consumer] = max(longest[consumer], longest[producer] + 1)
         return int(longest.max(initial=0))
+
+    @property
+    def channels(self) -> FloatArray:
+        """Channels of the output of each operator."""
+        return np.array([channels_of(call) for call in self.nodes.itertuples()], dtype=float)
 
     @property
     def other_(self) -> tuple[str, ...]:

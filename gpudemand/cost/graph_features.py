@@ -238,10 +238,12 @@ def _extents(graph: OpGraph) -> FloatArray:
     nodes = graph.nodes
     image = nodes["type"].isin(["Conv", "ConvTranspose"]).to_numpy()
     product = image | nodes["type"].isin(["Gemm", "MatMul"]).to_numpy()
-    sizes = [_channels(shape) for shape in nodes["output_shape"]]
-    channels, outputs = np.array(sizes, dtype=float), nodes["output_shape"].map(np.prod).to_numpy(dtype=float)
+    last = np.array([(shape or (1,))[-1] for shape in nodes["output_shape"]], dtype=float)
+    channels, outputs = graph.channels, nodes["output_shape"].map(np.prod).to_numpy(dtype=float)
     inner = nodes["flops"].to_numpy() / 2.0 / np.maximum(outputs, 1.0)
-    inner = np.where(image, np.minimum(inner, _source_channels(graph, channels)), inner)
+    of_group = np.where(nodes["inner"] > 0, nodes["inner"], _source_channels(graph, channels))
+    inner = np.where(image, np.minimum(inner, of_group), inner)
+    channels = np.where(image, channels, last)
     weights = np.where(image, nodes["weight_bytes"].to_numpy() / 4.0, 0.0)
     return np.column_stack([np.where(product, channels, 0.0), np.where(product, inner, 0.0), weights])
 
@@ -251,7 +253,3 @@ def _source_channels(graph: OpGraph, channels: FloatArray) -> FloatArray:
     found = np.full(len(channels), next((shape[0] for shape in graph.input_shapes if shape), np.inf), dtype=float)
     found[graph.edges[:, 1]] = channels[graph.edges[:, 0]]
     return found
-
-
-def _channels(shape: tuple[int, ...]) -> int:
-    return (shape[1] if len(shape) > 2 else shape[-1]) if shape else 1

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpudemand._tables import keyed_rows
 from gpudemand._validation import InputError
@@ -45,7 +45,8 @@ class Operator(NamedTuple):
     lookup table are in `bytes_read` instead. `bytes_read`, `bytes_written`: bytes of activations. `saved_bytes`:
     bytes of activations saved for the backward pass, each tensor at the first operator that saves it. `fixed_flops`,
     `fixed_bytes_read`, `fixed_bytes_written`, `fixed_saved_bytes`: independent of the batch: of what is computed from
-    parameters alone, such as generated weights.
+    parameters alone, such as generated weights. `channels`, `inner`: output channels, and of a convolution the input
+    channels of a group; 0 where the channels are the axis after the batch, as in PyTorch.
     """
 
     type: str
@@ -63,6 +64,13 @@ class Operator(NamedTuple):
     fixed_bytes_read: float = 0.0
     fixed_bytes_written: float = 0.0
     fixed_saved_bytes: float = 0.0
+    channels: int = 0
+    inner: int = 0
+
+
+def channels_of(call: Any) -> int:
+    """Channels of the output of an operator, a row of `OpGraph.nodes`."""
+    return int(call.channels or (call.output_shape[:2] or (1,))[-1])
 
 
 #: Fields that may grow with the batch; what does not is in ``fixed_<field>``.

@@ -14,6 +14,8 @@ from keras import layers, ops  # noqa: E402
 
 from gpudemand._validation import InputError  # noqa: E402
 from gpudemand.cost.graph import OpGraph, UnknownOperatorWarning  # noqa: E402
+from gpudemand.cost.graph_features import step_kernels  # noqa: E402
+from gpudemand.cost.memory import conv_workspace  # noqa: E402
 
 
 def types(graph: OpGraph) -> list[str]:
@@ -154,6 +156,26 @@ def test_channels_may_come_first():
     ]
     assert types(graphs[0]) == types(graphs[1]) == ["Conv 3x3"]
     assert graphs[0].flops == graphs[1].flops
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout"),
+    [((1, 256, 192), "channels_last"), ((256, 1, 192), "channels_last"), ((192, 16, 16), "channels_first")],
+)
+def test_products_are_as_large_as_their_weights_wherever_the_channels_are(shape, layout):
+    options = {"padding": "same", "use_bias": False, "data_format": layout}
+    inside = [layers.Conv2D(256, 3, **options), layers.Conv2D(64, 3, groups=2, **options)]
+    norm = layers.BatchNormalization(axis=1 if layout == "channels_first" else -1)
+    graph = OpGraph.from_keras(keras.Sequential([keras.Input(shape), *inside, norm]))
+    assert graph.channels.tolist() == [256, 64, 64]
+    kernels = step_kernels(graph).query("channels > 0")
+    assert kernels[["channels", "inner"]].drop_duplicates().to_numpy().tolist() == [[256, 192], [64, 128]]
+    assert conv_workspace(graph)["columns"][1].tolist() == [256 * 192 * 9 * 4, 256 * 128 * 9 * 4, 0]
+
+
+def test_products_of_tokens_are_as_large_as_their_weights():
+    graph = OpGraph.from_keras(keras.Sequential([keras.Input((5, 7, 128)), layers.Dense(256)]))
+    assert (step_kernels(graph)[["channels", "inner"]] == [256, 128]).all(axis=None)
 
 
 def test_convolutions_of_every_kind():
