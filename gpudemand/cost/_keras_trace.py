@@ -12,10 +12,11 @@ import inspect
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from gpudemand._validation import InputError
+from gpudemand.cost._keras_control import called, static_value, trips
 from gpudemand.cost._surroundings import left_as_found
 from gpudemand.cost.operators import (
     KERAS_TYPES,
@@ -31,6 +32,7 @@ from gpudemand.cost.operators import (
 )
 from gpudemand.cost.tracing import (
     BATCH,
+    Caveat,
     InputSpec,
     Recorder,
     Traced,
@@ -43,6 +45,8 @@ from gpudemand.cost.tracing import (
     value_error,
 )
 
+#: Types of matrix products and convolutions.
+_PRODUCTS = ("Gemm", "MatMul", "Conv", "ConvTranspose")
 #: Type of a reduction that leaves only the channels of an image.
 _GLOBAL = {"ReduceMean": "GlobalAveragePool", "AveragePool": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
 
@@ -81,6 +85,8 @@ def operation_type(op: Any, has_weight: bool) -> str:
     type_ = tensorflow_type(op.type)
     if type_ == "MatMul" and has_weight:
         return "Gemm"
+    if op.type == "TensorListStack":
+        return "Concat"
     return _GLOBAL.get(type_, type_) if _is_global(op.inputs[0].shape, op.outputs[0].shape) else type_
 
 
@@ -140,9 +146,15 @@ def span_flops(span: Span, operations: Sequence[Any]) -> float:
     return 0.0
 
 
+def function_flops(graph: Any) -> float:
+    """Floating-point operations of a function, by its matrix products and convolutions."""
+    spans = [span_of(op, 0, has_weight=False) for op in graph.get_operations() if tensorflow_type(op.type) in _PRODUCTS]
+    within = [function_flops(inner) for op in graph.get_operations() for inner in called(op)]
+    return sum(span_flops(span, [span.outputs[0].op]) for span in spans) + sum(within)
+
+
 def _check_known(span: Span) -> None:
-    is_product = span.type in ("Gemm", "MatMul", "Conv", "ConvTranspose", *RECURRENT_STATE)
-    if is_product and None in [*span.source.shape, *span.outputs[0].shape]:
+    if span.type in (*_PRODUCTS, *RECURRENT_STATE) and None in [*span.source.shape, *span.outputs[0].shape]:
         raise InputError(
             f"{span.name} computes on a tensor of the open shape {tuple(span.source.shape)}; take the layers before it "
             "that split text or make ragged tensors out of the model, and trace it on their results."
@@ -178,25 +190,44 @@ def bytes_of(tensors: Sequence[Any]) -> float:
 
 #: Operations on a weight alone that are attributed to the weight itself.
 _WEIGHT_STEPS = ("Transpose", "Cast")
+#: Operations that put their last operand into a list.
+_WRITES = ("TensorListSetItem", "TensorListPushBack")
+#: Operations that are read of a loop, at most; runs beyond them are counted, not listed.
+_MOST_READ = 10_000
 
 
 class GraphReader:
-    """Reads operations in order of creation and records operators; data is identified by tensor name.
+    """Reads operations in order of creation and records operators; data is identified by the name of its tensor.
 
     `weights`: parameters of the model by the placeholder that the graph reads them from. `layers`: names of its layers.
+    `spans`: of each graph, those that are one operator. `caveats`: what could not be read.
     """
 
-    def __init__(self, recorder: Recorder, weights: dict[str, Any], layers: set[str]) -> None:
-        self._recorder, self._layers = recorder, layers
+    def __init__(
+        self, recorder: Recorder, weights: dict[str, Any], layers: set[str], spans: Mapping[Any, Sequence[Span]]
+    ) -> None:
+        self._recorder, self._layers, self._spans = recorder, layers, spans
         self._weights = dict(weights)
         self._storage: dict[str, str] = {}
         self._needs_gradient = {name for name, variable in weights.items() if variable.trainable}
+        #: Of the names of tensors in the function that is read, which may be called several times.
+        self._prefix, self._calls = "", 0
+        #: Times that each operation stands for, operations read so far, and those that may not run, by reason.
+        self._times, self._flops = 1.0, 0.0
+        self._optional: dict[str, float] = {}
         for name in weights:
             recorder.feed(name, batched=False)
 
-    def read(self, operations: Sequence[Any], spans: Sequence[Span], used: set[Any]) -> None:
-        """Record those of `operations` that are `used`; each of `spans` is one operator."""
-        starts = {span.start: span for span in spans if span.stop > span.start}
+    @property
+    def caveats(self) -> list[Caveat]:
+        """What runs as values of tensors say, and the factor that it makes at most."""
+        least = {text: max(self._flops - flops, 0.0) for text, flops in self._optional.items()}
+        return [Caveat(text, self._flops / flops if flops else math.inf) for text, flops in least.items()]
+
+    def read(self, graph: Any, used: set[Any]) -> None:
+        """Record those operations of a graph that are `used`."""
+        operations = graph.get_operations()
+        starts = {span.start: span for span in self._spans.get(graph, ()) if span.stop > span.start}
         position = 0
         while position < len(operations):
             span = starts.get(position)
@@ -207,53 +238,119 @@ class GraphReader:
 
     def _operation(self, op: Any, position: int) -> None:
         live = self._live(op.inputs)
-        if not live or not op.outputs:
-            return
-        weights = [tensor for tensor in live if tensor.name in self._weights]
+        functions = called(op) if live else []
+        if functions:
+            self._control(op, functions)
+        elif live and op.outputs:
+            self._one(op, position, live)
+
+    def _one(self, op: Any, position: int, live: Sequence[Any]) -> None:
+        weights = [tensor for tensor in live if self._is_weight(tensor)]
         if is_view(op) or (len(weights) == len(live) and op.type in _WEIGHT_STEPS):
-            self._alias(op.outputs, live[0])
+            self._alias([self._key(tensor) for tensor in op.outputs], self._key(live[-1 if op.type in _WRITES else 0]))
         elif self._is_bias(op, live, weights):
             self._fuse_bias(op, live, weights[0])
         else:
             self._record(span_of(op, position, bool(weights)), [op], live)
 
+    def _control(self, op: Any, functions: Sequence[Any]) -> None:
+        """Read the functions that an operation calls, and take their results for its own."""
+        given = [self._key(tensor) for tensor in op.inputs]
+        if "While" in op.type:
+            results = self._loop(op, functions[0], given)
+        elif len(functions) > 1:
+            results = self._branch(op, functions, given[1:])
+        else:
+            results = self._enter(functions[0], given)
+        for tensor, result in zip(op.outputs, results, strict=True):
+            self._alias([self._key(tensor)], result)
+
+    def _enter(self, graph: Any, given: Sequence[str]) -> list[str]:
+        """Read a function on data; returns its results."""
+        outer, self._calls = self._prefix, self._calls + 1
+        self._prefix = f"{self._calls}:"
+        for tensor, name in zip(graph.inputs, given, strict=True):
+            self._alias([self._key(tensor)], name)
+        self.read(graph, _used(graph, graph.outputs))
+        results = [self._key(tensor) for tensor in graph.outputs]
+        self._prefix = outer
+        return results
+
+    def _loop(self, op: Any, body: Any, state: list[str]) -> list[str]:
+        times, is_exact = trips(op)
+        runs = min(1 if times is None else times, max(1, _MOST_READ // len(body.get_operations())))
+        before, outer = self._flops, self._times
+        self._times *= (times or 1) / max(runs, 1)
+        for _ in range(runs):
+            state = self._enter(body, state)
+        self._times = outer
+        name = f"the loop {self._path(op.name)} runs as often as values of tensors say"
+        if times is None:
+            self._optional[f"{name}, and counts once; give it a fixed number, as in keras.ops.fori_loop"] = math.inf
+        elif not is_exact:
+            self._optional[f"{name}, and counts {times} times, the most"] = self._flops - before
+        return state
+
+    def _branch(self, op: Any, branches: Sequence[Any], given: Sequence[str]) -> list[str]:
+        """Read the branch with the most operations, or the one that is taken in any case."""
+        chosen = static_value(op.inputs[0])
+        if chosen is not None:
+            # An If has the branch of True first.
+            return self._enter(branches[int(chosen) if "Case" in op.type else 1 - int(chosen)], given)
+        work = [function_flops(graph) for graph in branches]
+        largest = max(range(len(branches)), key=lambda place: (work[place], len(branches[place].get_operations())))
+        before = self._flops
+        results = self._enter(branches[largest], given)
+        share = 1.0 - min(work) / max(work) if max(work) else 0.0
+        if share:
+            text = f"which branch of {self._path(op.name)} runs depends on values of tensors; the largest counts"
+            self._optional[text] = (self._flops - before) * share
+        return results
+
     def _span(self, span: Span, operations: Sequence[Any]) -> None:
         inner = {tensor.name for op in operations for tensor in op.outputs}
         # A weight becomes an input of the graph where it is first read, possibly inside the span.
         read = [tensor for op in operations for tensor in op.inputs]
-        live = self._live([tensor for tensor in read if tensor.name in self._weights or tensor.name not in inner])
+        live = self._live([tensor for tensor in read if self._is_weight(tensor) or tensor.name not in inner])
         if live and span.outputs:
             self._record(span, operations, live)
 
+    def _key(self, tensor: Any) -> str:
+        return f"{self._prefix}{tensor.name}"
+
+    def _is_weight(self, tensor: Any) -> bool:
+        return self._key(tensor) in self._weights
+
     def _live(self, tensors: Sequence[Any]) -> list[Any]:
         distinct = {tensor.name: tensor for tensor in tensors}
-        return [tensor for name, tensor in distinct.items() if self._recorder.is_live(name)]
+        return [tensor for tensor in distinct.values() if self._recorder.is_live(self._key(tensor))]
 
-    def _alias(self, tensors: Sequence[Any], of: Any) -> None:
-        for tensor in tensors:
-            self._recorder.alias(tensor.name, of=of.name)
-            self._storage[tensor.name] = self._storage.get(of.name, of.name)
-            if of.name in self._weights:
-                self._weights[tensor.name] = self._weights[of.name]
-            if of.name in self._needs_gradient:
-                self._needs_gradient.add(tensor.name)
+    def _alias(self, names: Sequence[str], of: str) -> None:
+        for name in names:
+            self._recorder.alias(name, of=of)
+            self._storage[name] = self._storage.get(of, of)
+            if of in self._weights:
+                self._weights[name] = self._weights[of]
+            if of in self._needs_gradient:
+                self._needs_gradient.add(name)
 
     def _is_bias(self, op: Any, live: Sequence[Any], weights: Sequence[Any]) -> bool:
         """Whether an addition is the bias of a product in the same layer."""
         if op.type not in ("BiasAdd", "Add", "AddV2") or len(live) != 2 or len(weights) != 1:
             return False
-        into = self._recorder.producer(next(t for t in live if t.name not in self._weights).name)
+        into = self._recorder.producer(self._key(next(t for t in live if not self._is_weight(t))))
         if into is None or into.type not in ("Conv", "ConvTranspose", "Gemm"):
             return False
         return op.type == "BiasAdd" or into.name == self._path(op.name.rpartition("/")[0])
 
     def _fuse_bias(self, op: Any, live: Sequence[Any], bias: Any) -> None:
-        into = next(tensor for tensor in live if tensor.name not in self._weights)
+        into = self._key(next(tensor for tensor in live if not self._is_weight(tensor)))
         counts, n_bytes = self._used([bias])
-        self._recorder.fuse(op.outputs[0].name, into.name, counts, n_bytes)
-        self._storage[op.outputs[0].name] = self._storage.get(into.name, into.name)
-        if {into.name, bias.name} & self._needs_gradient:
-            self._needs_gradient.add(op.outputs[0].name)
+        result = self._key(op.outputs[0])
+        self._recorder.fuse(result, into, counts, n_bytes)
+        self._storage[result] = self._storage.get(into, into)
+        if {into, self._key(bias)} & self._needs_gradient:
+            self._needs_gradient.add(result)
 
     def _path(self, scope: str) -> str:
         """Path of a layer inside its model, without the number that TensorFlow appends to further calls of a layer."""
@@ -262,14 +359,14 @@ class GraphReader:
 
     def _used(self, weights: Sequence[Any]) -> tuple[dict[Any, int], float]:
         """Elements of each distinct variable, and the bytes of all."""
-        variables = {id(self._weights[tensor.name]): self._weights[tensor.name] for tensor in weights}
+        variables = {id(variable): variable for variable in (self._weights[self._key(one)] for one in weights)}
         counts = {key: math.prod(variable.shape) for key, variable in variables.items()}
         sizes = (math.prod(variable.shape) * item_size(variable) for variable in variables.values())
         return counts, float(sum(sizes))
 
     def _record(self, span: Span, operations: Sequence[Any], live: Sequence[Any]) -> None:
-        counts, weight_bytes = self._used([tensor for tensor in live if tensor.name in self._weights])
-        activations = [tensor for tensor in live if tensor.name not in self._weights]
+        counts, weight_bytes = self._used([tensor for tensor in live if self._is_weight(tensor)])
+        activations = [tensor for tensor in live if not self._is_weight(tensor)]
         channels, inner = span_channels(span)
         call = Operator(
             span.type,
@@ -277,16 +374,17 @@ class GraphReader:
             self._path(span.name) or span.operator,
             span.operator,
             tuple(span.outputs[0].shape),
-            flops=span_flops(span, operations),
+            flops=span_flops(span, operations) * self._times,
             weight_bytes=weight_bytes,
-            bytes_read=bytes_of(activations),
-            bytes_written=bytes_of(span.outputs),
+            bytes_read=bytes_of(activations) * self._times,
+            bytes_written=bytes_of(span.outputs) * self._times,
             channels=channels,
             inner=inner,
         )
-        reads, writes = [tensor.name for tensor in live], [tensor.name for tensor in span.outputs]
+        self._flops += call.flops
+        reads, writes = ([self._key(tensor) for tensor in tensors] for tensors in (live, span.outputs))
         self._recorder.add(call, reads=reads, writes=writes, parameters=counts)
-        if any(tensor.name in self._needs_gradient for tensor in live):
+        if not self._needs_gradient.isdisjoint(reads):
             self._needs_gradient.update(writes)
             self._save(span.type, activations, span.outputs)
 
@@ -296,11 +394,15 @@ class GraphReader:
         if type_ in RECURRENT_STATE:
             hidden = outputs[-1].shape[-1] or 0
             steps = _elements(activations[0].shape[:-1])
-            self._recorder.save(object(), steps * hidden * RECURRENT_STATE[type_] * item_size(outputs[0]))
+            self._save_bytes(object(), steps * hidden * RECURRENT_STATE[type_] * item_size(outputs[0]))
         for tensor in [*(activations if rule.inputs else []), *(outputs if rule.output else [])]:
-            self._recorder.save(self._storage.get(tensor.name, tensor.name), bytes_of([tensor]))
+            name = self._key(tensor)
+            self._save_bytes(self._storage.get(name, name), bytes_of([tensor]))
         if rule.extra:
-            self._recorder.save(object(), rule.extra * _elements(outputs[0].shape))
+            self._save_bytes(object(), rule.extra * _elements(outputs[0].shape))
+
+    def _save_bytes(self, key: Hashable, n_bytes: float) -> None:
+        self._recorder.save(key, n_bytes * self._times)
 
 
 class SpanRecorder:
@@ -308,7 +410,8 @@ class SpanRecorder:
 
     def __init__(self) -> None:
         self._graph: Any = None
-        self.spans: list[Span] = []
+        #: Spans by graph: that of the call, and those of functions in it.
+        self.spans: dict[Any, list[Span]] = {}
         self._inside = False
 
     @contextlib.contextmanager
@@ -337,24 +440,32 @@ class SpanRecorder:
         else:
             stack.callback(object.__delattr__, owner, attribute)
 
+    def _is_traced(self, graph: Any) -> bool:
+        """Whether a graph is that of the call, or of a function in it, such as the body of a loop."""
+        while graph is not None and graph is not self._graph:
+            graph = getattr(graph, "outer_graph", None)
+        return graph is not None
+
     def _recorded(self, function: Callable[..., Any], type_: str, operator: str, weights: Any) -> Callable[..., Any]:
         def recorded(*args: Any, **kwargs: Any) -> Any:
             """Call `function` and, unless within another recorded call, record the operations it adds to the graph."""
             import tensorflow as tf
 
-            if self._inside or tf.compat.v1.get_default_graph() is not self._graph:
+            graph = tf.compat.v1.get_default_graph()
+            if self._inside or not self._is_traced(graph):
                 return function(*args, **kwargs)
-            self._inside, start = True, len(self._graph.get_operations())
+            self._inside, start = True, len(graph.get_operations())
             try:
                 result = function(*args, **kwargs)
             finally:
                 self._inside = False
-            stop, scope = len(self._graph.get_operations()), tf.get_current_name_scope()
+            stop, scope = len(graph.get_operations()), tf.get_current_name_scope()
             outputs = [tensor for tensor in tf.nest.flatten(result) if tf.is_tensor(tensor)]
             given = [*args, *kwargs.values()]
             axis = _axis(given, getattr(function, "__self__", None))
             kernels = weights if weights is not None else given[1:2] if type_.startswith("Conv") else []
-            self.spans.append(Span(start, stop, type_, scope, operator, outputs, given[0], kernels, axis))
+            span = Span(start, stop, type_, scope, operator, outputs, given[0], kernels, axis)
+            self.spans.setdefault(graph, []).append(span)
             return result
 
         return recorded
@@ -527,9 +638,10 @@ def _read(
     handles = {id(variable.value.handle): variable for variable in parameters}
     captured = {inside.name: handles[id(outside)] for outside, inside in graph.captures if id(outside) in handles}
     names = {layer.name for layer in model._flatten_layers()}
-    GraphReader(recorder, captured, names).read(graph.get_operations(), spans.spans, used)
+    reader = GraphReader(recorder, captured, names, spans.spans)
+    reader.read(graph, used)
     sizes = [(variable, math.prod(variable.shape)) for variable in parameters]
-    return recorder.traced(
+    traced = recorder.traced(
         name=model.name,
         framework="keras",
         input_shapes=tuple(spec.shape[1:] for spec in specs),
@@ -539,6 +651,7 @@ def _read(
         state_bytes=bytes_of(_state(model, parameters, graph)),
         n_tensors=sum(variable.trainable for variable, _ in sizes),
     )
+    return traced._replace(caveats=reader.caveats)
 
 
 def _parameters(model: Any) -> list[Any]:

@@ -193,7 +193,8 @@ class OpGraph:
     def from_keras(cls, model: Any, input_shape: Any = None, *, input_dtype: Any = None, train: bool = True) -> OpGraph:
         """Trace a Keras 3 model symbolically: functional, sequential or subclassed.
 
-        Composite layers, such as ``MultiHeadAttention``, are traced down to their operators.
+        Composite layers, such as ``MultiHeadAttention``, are traced down to their operators. Bodies of loops count as
+        often as they run; where values of tensors decide, the largest branch and the most runs count, with a warning.
 
         Parameters
         ----------
@@ -217,6 +218,8 @@ class OpGraph:
 
         Warns
         -----
+        IncompleteTraceWarning
+            If how much runs depends on values of tensors.
         UnknownOperatorWarning
             If operators are not in the vocabulary.
         """

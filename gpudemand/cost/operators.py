@@ -112,7 +112,8 @@ _VIEWS = """
     Identity IdentityN Reshape Squeeze ExpandDims StopGradient PreventGradient StridedSlice Slice Split SplitV Unpack
     Shape ShapeN Size Rank BroadcastTo EnsureShape CheckNumerics ReadVariableOp Bitcast Snapshot NoOp Assert ZerosLike
     OnesLike Fill Range BroadcastArgs BroadcastGradientArgs Placeholder Const VariableShape AssignVariableOp
-    AssignAddVariableOp AssignSubVariableOp
+    AssignAddVariableOp AssignSubVariableOp EmptyTensorList TensorListElementShape TensorListFromTensor
+    TensorListGetItem TensorListLength TensorListPopBack TensorListPushBack TensorListReserve TensorListSetItem
 """
 TENSORFLOW_VIEWS = frozenset(_VIEWS.split())
 

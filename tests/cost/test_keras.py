@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import keras  # noqa: E402
 from keras import layers, ops  # noqa: E402
 
 from gpudemand._validation import InputError  # noqa: E402
-from gpudemand.cost.graph import OpGraph, UnknownOperatorWarning  # noqa: E402
+from gpudemand.cost.graph import IncompleteTraceWarning, OpGraph, UnknownOperatorWarning  # noqa: E402
 from gpudemand.cost.graph_features import step_kernels  # noqa: E402
 from gpudemand.cost.memory import conv_workspace  # noqa: E402
 
@@ -444,6 +445,66 @@ def test_a_loop_over_tensors_is_refused_with_what_works():
 
     with pytest.raises(InputError, match=r"range in place of tf\.range"):
         OpGraph.from_keras(Loop(), (8,))
+
+
+class Repeats(keras.Model):
+    """Repeats a step, as a function of the model and its input says."""
+
+    def __init__(self, repeated) -> None:
+        super().__init__()
+        self.dense, self.norm, self.repeated = layers.Dense(8), layers.LayerNormalization(), repeated
+
+    def step(self, x):
+        return self.norm(self.dense(x))
+
+    def call(self, x):
+        return self.repeated(self, x)
+
+
+LOOPS = {
+    "unrolled": (lambda net, x: functools.reduce(lambda h, _: net.step(h), range(4), x), 4),
+    "for": (lambda net, x: ops.fori_loop(0, 4, lambda i, h: net.step(h), x), 4),
+    "down": (lambda net, x: tf.while_loop(lambda i, h: i > 0, lambda i, h: (i - 2, net.step(h)), (7, x))[1], 4),
+    "scan": (lambda net, x: ops.scan(lambda h, _: (net.step(h), h), x, ops.zeros((4, 2, 8)))[0], 4),
+    "rows": (lambda net, x: tf.map_fn(lambda row: net.step(row[None])[0], x), 1),
+    "nested": (lambda net, x: ops.fori_loop(0, 2, lambda i, h: ops.fori_loop(0, 3, lambda j, g: net.step(g), h), x), 6),
+    "long": (lambda net, x: ops.fori_loop(0, 100_000, lambda i, h: net.step(h), x), 100_000),
+    "never": (lambda net, x: ops.fori_loop(0, 0, lambda i, h: net.step(h), net.step(x)), 1),
+    "known": (lambda net, x: tf.cond(tf.constant(True), lambda: net.step(x), lambda: net.step(net.step(x))), 1),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_bodies_count_as_often_as_they_run(name: str):
+    repeated, times = LOOPS[name]
+    graph = OpGraph.from_keras(Repeats(repeated), (8,))
+    assert graph.flops == times * 2 * 8 * 8
+    assert graph.n_parameters == graph.nodes["parameters"].sum() == 72 + 16
+    assert (graph.caveats, graph.error_scale) == ((), 1.0)
+    if name in ("unrolled", "for", "down", "scan"):
+        assert types(graph) == ["Gemm", "LayerNormalization"] * times
+        assert graph.edges.tolist() == [[i, i + 1] for i in range(2 * times - 1)]
+        assert graph.saved_bytes == times * 2 * 4 * 8
+
+
+UNKNOWN = {
+    "loop": (lambda net, x: tf.while_loop(lambda h: tf.reduce_sum(h) > 0, lambda h: (net.step(h),), (x,))[0], 1, 10),
+    "at most": (
+        lambda net, x: ops.while_loop(lambda h: ops.sum(h) > 0, net.step, net.step(x), maximum_iterations=4),
+        5,
+        5,
+    ),
+    "branch": (lambda net, x: ops.cond(ops.sum(x) > 0, lambda: net.step(net.step(x)), lambda: net.step(x)), 2, 2),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_runs_as_values_say_widens_the_interval(name: str):
+    repeated, times, scale = UNKNOWN[name]
+    with pytest.warns(IncompleteTraceWarning, match="values of tensors"):
+        graph = OpGraph.from_keras(Repeats(repeated), (8,))
+    assert graph.flops == times * 2 * 8 * 8
+    assert graph.error_scale == scale
 
 
 def test_layers_of_open_shape_are_refused_in_a_sentence():
