@@ -20,6 +20,7 @@ from gpudemand.cost._keras_control import called, static_value, trips
 from gpudemand.cost._surroundings import left_as_found
 from gpudemand.cost.operators import (
     KERAS_TYPES,
+    OTHER,
     RECURRENT_STATE,
     SAVES,
     TENSORFLOW_VIEWS,
@@ -92,7 +93,7 @@ def operation_type(op: Any, has_weight: bool) -> str:
 
 def _is_global(source: Any, result: Any) -> bool:
     """Whether all positions of an image or a volume are reduced to one."""
-    return len(source) > 3 and _elements(result) == (source[0] or 1) * (source[-1] or 1) < _elements(source)
+    return (source.rank or 0) > 3 and _elements(result) == (source[0] or 1) * (source[-1] or 1) < _elements(source)
 
 
 def _elements(shape: Any) -> int:
@@ -153,7 +154,18 @@ def function_flops(graph: Any) -> float:
     return sum(span_flops(span, [span.outputs[0].op]) for span in spans) + sum(within)
 
 
+def _has_rank(tensor: Any) -> bool:
+    return getattr(getattr(tensor, "shape", None), "rank", 0) is not None
+
+
 def _check_known(span: Span) -> None:
+    # What runs plain Python has results of unknown shape, which ensure_shape is told afterwards.
+    tensors = [span.source] if span.type == OTHER else [span.source, span.outputs[0]]
+    if not all(map(_has_rank, tensors)):
+        raise InputError(
+            f"{span.operator} in {span.name or 'the call'} works on a tensor of unknown shape; give that its shape by "
+            "tf.ensure_shape, or trace the model without that line."
+        )
     if span.type in (*_PRODUCTS, *RECURRENT_STATE) and None in [*span.source.shape, *span.outputs[0].shape]:
         raise InputError(
             f"{span.name} computes on a tensor of the open shape {tuple(span.source.shape)}; take the layers before it "
@@ -247,7 +259,9 @@ class GraphReader:
     def _one(self, op: Any, position: int, live: Sequence[Any]) -> None:
         weights = [tensor for tensor in live if self._is_weight(tensor)]
         if is_view(op) or (len(weights) == len(live) and op.type in _WEIGHT_STEPS):
-            self._alias([self._key(tensor) for tensor in op.outputs], self._key(live[-1 if op.type in _WRITES else 0]))
+            source = live[-1 if op.type in _WRITES else 0]
+            names = [self._key(tensor) for tensor in op.outputs]
+            self._alias(names, self._key(source), is_detached=op.type == "StopGradient")
         elif self._is_bias(op, live, weights):
             self._fuse_bias(op, live, weights[0])
         else:
@@ -325,13 +339,13 @@ class GraphReader:
         distinct = {tensor.name: tensor for tensor in tensors}
         return [tensor for tensor in distinct.values() if self._recorder.is_live(self._key(tensor))]
 
-    def _alias(self, names: Sequence[str], of: str) -> None:
+    def _alias(self, names: Sequence[str], of: str, *, is_detached: bool = False) -> None:
         for name in names:
             self._recorder.alias(name, of=of)
             self._storage[name] = self._storage.get(of, of)
             if of in self._weights:
                 self._weights[name] = self._weights[of]
-            if of in self._needs_gradient:
+            if of in self._needs_gradient and not is_detached:
                 self._needs_gradient.add(name)
 
     def _is_bias(self, op: Any, live: Sequence[Any], weights: Sequence[Any]) -> bool:
@@ -365,6 +379,7 @@ class GraphReader:
         return counts, float(sum(sizes))
 
     def _record(self, span: Span, operations: Sequence[Any], live: Sequence[Any]) -> None:
+        _check_known(span)
         counts, weight_bytes = self._used([tensor for tensor in live if self._is_weight(tensor)])
         activations = [tensor for tensor in live if not self._is_weight(tensor)]
         channels, inner = span_channels(span)
@@ -373,13 +388,14 @@ class GraphReader:
             span_kind(span),
             self._path(span.name) or span.operator,
             span.operator,
-            tuple(span.outputs[0].shape),
+            tuple(span.outputs[0].shape) if _has_rank(span.outputs[0]) else (),
             flops=span_flops(span, operations) * self._times,
             weight_bytes=weight_bytes,
             bytes_read=bytes_of(activations) * self._times,
             bytes_written=bytes_of(span.outputs) * self._times,
             channels=channels,
             inner=inner,
+            frozen=self._frozen(span.type, live),
         )
         self._flops += call.flops
         reads, writes = ([self._key(tensor) for tensor in tensors] for tensors in (live, span.outputs))
@@ -387,6 +403,13 @@ class GraphReader:
         if not self._needs_gradient.isdisjoint(reads):
             self._needs_gradient.update(writes)
             self._save(span.type, activations, span.outputs)
+
+    def _frozen(self, type_: str, live: Sequence[Any]) -> float:
+        """Share of the backward pass that no trained weight needs: of a product that of each operand is a half."""
+        is_needed = [self._key(tensor) in self._needs_gradient for tensor in live]
+        if type_ not in _PRODUCTS or not any(is_needed):
+            return 1.0 - any(is_needed)
+        return 1.0 - sum(is_needed) / len(is_needed)
 
     def _save(self, type_: str, activations: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Record what an operator saves for the backward pass, by the rules of `SAVES`."""
@@ -412,7 +435,26 @@ class SpanRecorder:
         self._graph: Any = None
         #: Spans by graph: that of the call, and those of functions in it.
         self.spans: dict[Any, list[Span]] = {}
+        #: Whether a part of the model asks for its activations to be recomputed.
+        self.recomputes = False
         self._inside = False
+
+    @contextlib.contextmanager
+    def without_recomputation(self) -> Iterator[None]:
+        """Run what `keras.remat` wraps as it is; gradients, which TensorFlow adds to it, are no part of a trace."""
+        import tensorflow as tf
+
+        def unwrapped(function: Any) -> Any:
+            """Note that a function is to be recomputed, and return it."""
+            self.recomputes = True
+            return function
+
+        original = tf.recompute_grad
+        tf.recompute_grad = unwrapped
+        try:
+            yield
+        finally:
+            tf.recompute_grad = original
 
     @contextlib.contextmanager
     def patched(self, model: Any, graph: Any) -> Iterator[None]:
@@ -576,6 +618,7 @@ def _make_graph(
                 stack.enter_context(left_as_found(model, set()))
                 stack.enter_context(recorder.patched(model, graph))
             stack.enter_context(_functions_inlined())
+            stack.enter_context(spans.without_recomputation())
             stack.enter_context(graph.as_default())
             tensors = [tf.compat.v1.placeholder(_dtype(model, spec), spec.shape) for spec in specs]
             results = model(*_arguments(model, specs, tensors), **_mode(model, train))
@@ -651,7 +694,11 @@ def _read(
         state_bytes=bytes_of(_state(model, parameters, graph)),
         n_tensors=sum(variable.trainable for variable, _ in sizes),
     )
-    return traced._replace(caveats=reader.caveats)
+    return traced._replace(caveats=reader.caveats + [_RECOMPUTED] * spans.recomputes)
+
+
+#: A step whose activations are all recomputed makes three passes and one more.
+_RECOMPUTED = Caveat("it recomputes activations, which counts neither as less memory nor as more time", 4.0 / 3.0)
 
 
 def _parameters(model: Any) -> list[Any]:
@@ -686,4 +733,9 @@ def _raise_input_error(model: Any, specs: Sequence[InputSpec], error: Exception)
     # Keras wraps the original message, in bold, in the description of the call.
     bold = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.DOTALL)
     reason = first_line(error, bold.group(1) if bold else None)
+    if isinstance(error, NotImplementedError) and "call" in str(error):
+        raise InputError(
+            f"{model.name} has no call, as networks that only train_step runs; trace its parts, such as generator and "
+            "discriminator, each by itself, or write a call that runs what a step runs."
+        ) from error
     raise call_error(f"the call of {model.name}", specs, place, reason, error) from error

@@ -35,7 +35,7 @@ _MOST_SCALE = 10.0
 #: First and last rows of a printed graph.
 _HEAD, _TAIL = 16, 6
 _TEXT = ("type", "kind", "name", "operator")
-_AMOUNTS = ("weight_bytes", *BATCHED, *(f"fixed_{name}" for name in BATCHED))
+_AMOUNTS = ("weight_bytes", "frozen", *BATCHED, *(f"fixed_{name}" for name in BATCHED))
 _DTYPES = {
     **dict.fromkeys(_TEXT, STRING),
     **dict.fromkeys(_AMOUNTS, "float64"),

@@ -213,7 +213,8 @@ def _derived(graph: OpGraph) -> pd.DataFrame:
     moved = {"bytes": half["cast"], "half_bytes": half["cast"], "fixed_half_bytes": 1.5 * nodes["weight_bytes"]}
     casts = forward.assign(kind="cast", is_autocast=True, flops=0.0, fixed_bytes=0.0, calls=1.0, **moved)
     both = pd.concat([forward, casts[half["cast"] > 0]], ignore_index=True)
-    return pd.concat([both, _backward(both)], ignore_index=True)
+    trained = 1.0 - pd.concat([nodes["frozen"], nodes["frozen"][half["cast"] > 0]]).to_numpy()
+    return pd.concat([both, _backward(both, trained)], ignore_index=True)
 
 
 def time_steps(nodes: pd.DataFrame) -> FloatArray:
@@ -223,14 +224,15 @@ def time_steps(nodes: pd.DataFrame) -> FloatArray:
     return np.where(operator_classes(nodes) == "recurrent", np.maximum(steps, 1.0), 1.0)
 
 
-def _backward(forward: pd.DataFrame) -> pd.DataFrame:
-    """Backward kernels of forward ones; amounts are those of one call."""
+def _backward(forward: pd.DataFrame, trained: FloatArray) -> pd.DataFrame:
+    """Backward kernels of forward ones, of each the share that is `trained`; amounts are those of one call."""
     ratios = np.array([BACKWARD[kind] for kind in forward["kind"]]).reshape(-1, 3)
-    flops, moved, calls = ratios[ratios[:, 2] > 0].T
-    forward = forward[ratios[:, 2] > 0]
+    used = (ratios[:, 2] > 0) & (trained > 0)
+    flops, moved, calls = ratios[used].T
+    forward = forward[used]
     scaled = {"flops": forward["flops"] * flops / calls}
     scaled |= {name: forward[name] * moved / calls for name in forward.columns if name.endswith("bytes")}
-    return forward.assign(backward=True, calls=forward["calls"] * calls, **scaled)
+    return forward.assign(backward=True, calls=forward["calls"] * calls * trained[used], **scaled)
 
 
 def _extents(graph: OpGraph) -> FloatArray:

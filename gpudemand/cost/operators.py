@@ -46,7 +46,8 @@ class Operator(NamedTuple):
     bytes of activations saved for the backward pass, each tensor at the first operator that saves it. `fixed_flops`,
     `fixed_bytes_read`, `fixed_bytes_written`, `fixed_saved_bytes`: independent of the batch: of what is computed from
     parameters alone, such as generated weights. `channels`, `inner`: output channels, and of a convolution the input
-    channels of a group; 0 where the channels are the axis after the batch, as in PyTorch.
+    channels of a group; 0 where the channels are the axis after the batch, as in PyTorch. `frozen`: share of its
+    backward pass that a step leaves out, as nothing before it, or none of its weights, is trained.
     """
 
     type: str
@@ -66,6 +67,7 @@ class Operator(NamedTuple):
     fixed_saved_bytes: float = 0.0
     channels: int = 0
     inner: int = 0
+    frozen: float = 0.0
 
 
 def channels_of(call: Any) -> int:

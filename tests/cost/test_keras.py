@@ -255,6 +255,45 @@ def test_running_statistics_are_no_parameters_and_frozen_layers_are_not_trainabl
     assert graph.nodes["saved_bytes"].tolist() == [0, 32, 32]
 
 
+@pytest.mark.parametrize(("n_frozen", "products"), [(0, 1 + 2 + 2), (1, 1 + 2), (2, 1), (3, 0)])
+def test_frozen_layers_before_the_first_trained_one_have_no_backward_pass(n_frozen: int, products: int):
+    model = keras.Sequential([keras.Input((8,)), *(layers.Dense(8, activation="relu") for _ in range(3))])
+    for layer in model.layers[:n_frozen]:
+        layer.trainable = False
+    backward = step_kernels(OpGraph.from_keras(model)).query("backward and not is_autocast")
+    gemm = backward[backward["kind"] == "gemm"]
+    assert (gemm["flops"] * gemm["calls"]).sum() == products * 2 * 8 * 8
+    assert (backward["kind"] == "pointwise").sum() == 3 - n_frozen
+
+
+def test_gradients_pass_frozen_layers_behind_trained_ones_and_end_where_they_are_stopped():
+    model = keras.Sequential([keras.Input((8,)), *(layers.Dense(8) for _ in range(3))])
+    model.layers[1].trainable = False
+    assert OpGraph.from_keras(model).nodes["frozen"].tolist() == [0.5, 0.5, 0.0]
+    stopped = keras.Sequential([keras.Input((8,)), layers.Dense(8), layers.Lambda(ops.stop_gradient), layers.Dense(8)])
+    assert OpGraph.from_keras(stopped).nodes["frozen"].tolist() == [0.5, 0.5]
+
+
+class Recomputed(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = layers.Dense(8)
+
+    def call(self, x):
+        return keras.remat(self.dense)(x)
+
+
+def test_recomputation_is_said_not_to_count():
+    with keras.RematScope(mode="full"):
+        scoped = keras.Sequential([keras.Input((4,)), layers.Dense(8)])
+    before = tf.recompute_grad
+    for model, shape in ((Recomputed(), (4,)), (scoped, None)):
+        with pytest.warns(IncompleteTraceWarning, match="recomputes activations"):
+            graph = OpGraph.from_keras(model, shape)
+        assert (graph.flops, graph.error_scale) == (2 * 4 * 8, pytest.approx(4 / 3))
+    assert tf.recompute_grad is before
+
+
 def test_evaluation_mode_and_mixed_precision():
     model = keras.Sequential([keras.Input((8,)), layers.Dropout(0.5), layers.Dense(4, dtype="mixed_float16")])
     assert types(OpGraph.from_keras(model)) == ["Dropout", "Cast", "Gemm"]
@@ -280,6 +319,29 @@ def test_unknown_operations_are_warned_of():
     with pytest.warns(UnknownOperatorWarning, match="MatrixDeterminant"):
         graph = OpGraph.from_keras(model)
     assert graph.other_ == ("MatrixDeterminant",)
+    with pytest.warns(UnknownOperatorWarning, match="PyFunc"):
+        assert types(OpGraph.from_keras(Ensured(), (8,))) == ["Add", "Other", "Add"]
+
+
+class Gan(keras.Model):
+    def __init__(self) -> None:
+        super().__init__(name="gan")
+        self.generator, self.discriminator = layers.Dense(8), layers.Dense(1)
+
+
+class Plain(keras.Model):
+    def call(self, x):
+        return tf.numpy_function(lambda y: 2 * y, [x + 1.0], tf.float32) + 1.0
+
+
+class Ensured(keras.Model):
+    def call(self, x):
+        return tf.ensure_shape(tf.numpy_function(lambda y: 2 * y, [x + 1.0], tf.float32), (2, 8)) + 1.0
+
+
+class Prefixes(keras.Model):
+    def call(self, x):
+        return ops.associative_scan(lambda a, b: a * b + b, ops.reshape(x + 1.0, (-1, 16, 32)), axis=1)
 
 
 class Branches(keras.Model):
@@ -293,6 +355,9 @@ class Branches(keras.Model):
     ("model", "shape", "message"),
     [
         (Branches, (3,), r"values of a tensor at test_keras.py, line \d+ \(if tf.reduce_sum\(x\) > 0:\)"),
+        (Gan, (8,), "gan has no call, .*trace its parts, such as generator and discriminator"),
+        (Plain, (8,), r"of unknown shape.*tf\.ensure_shape"),
+        (Prefixes, (512,), r"of unknown shape.*tf\.ensure_shape"),
         (Net, (16, 3), r"fails on input of shape \(2, 16, 3\) at test_keras.py.*expected min_ndim=4"),
         (Net, (16, 16, 0), "holds an extent below 1"),
         (Net, None, "has not been built; pass input_shape"),
