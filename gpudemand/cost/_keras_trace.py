@@ -12,13 +12,15 @@ import inspect
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from gpudemand._validation import InputError
+from gpudemand.cost._keras_control import called, static_value, trips
 from gpudemand.cost._surroundings import left_as_found
 from gpudemand.cost.operators import (
     KERAS_TYPES,
+    OTHER,
     RECURRENT_STATE,
     SAVES,
     TENSORFLOW_VIEWS,
@@ -31,6 +33,7 @@ from gpudemand.cost.operators import (
 )
 from gpudemand.cost.tracing import (
     BATCH,
+    Caveat,
     InputSpec,
     Recorder,
     Traced,
@@ -43,6 +46,8 @@ from gpudemand.cost.tracing import (
     value_error,
 )
 
+#: Types of matrix products and convolutions.
+_PRODUCTS = ("Gemm", "MatMul", "Conv", "ConvTranspose")
 #: Type of a reduction that leaves only the channels of an image.
 _GLOBAL = {"ReduceMean": "GlobalAveragePool", "AveragePool": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
 
@@ -61,8 +66,8 @@ class Span(NamedTuple):
     #: First input and kernels, which determine the floating-point operations.
     source: Any
     weights: list[Any]
-    #: Channels of `source`, in either layout.
-    channels: int
+    #: Axis of the channels of images.
+    axis: int
 
 
 def span_of(op: Any, position: int, has_weight: bool) -> Span:
@@ -71,9 +76,9 @@ def span_of(op: Any, position: int, has_weight: bool) -> Span:
     source = op.inputs[-1 if type_ == "ConvTranspose" else 0]
     kernels = [op.inputs[1]] if type_ in ("Conv", "ConvTranspose") else []
     scope = op.name.rpartition("/")[0]
-    is_first = bool(kernels) and op.get_attr("data_format").startswith(b"NC")
-    channels = int(source.shape[1 if is_first else -1]) if kernels else 0
-    return Span(position, position + 1, type_, scope, op.type, list(op.outputs), source, kernels, channels)
+    is_first = b"data_format" in op.node_def.attr and op.get_attr("data_format").startswith(b"NC")
+    axis = 1 if is_first else -1
+    return Span(position, position + 1, type_, scope, op.type, list(op.outputs), source, kernels, axis)
 
 
 def operation_type(op: Any, has_weight: bool) -> str:
@@ -81,12 +86,14 @@ def operation_type(op: Any, has_weight: bool) -> str:
     type_ = tensorflow_type(op.type)
     if type_ == "MatMul" and has_weight:
         return "Gemm"
+    if op.type == "TensorListStack":
+        return "Concat"
     return _GLOBAL.get(type_, type_) if _is_global(op.inputs[0].shape, op.outputs[0].shape) else type_
 
 
 def _is_global(source: Any, result: Any) -> bool:
     """Whether all positions of an image or a volume are reduced to one."""
-    return len(source) > 3 and _elements(result) == (source[0] or 1) * (source[-1] or 1) < _elements(source)
+    return (source.rank or 0) > 3 and _elements(result) == (source[0] or 1) * (source[-1] or 1) < _elements(source)
 
 
 def _elements(shape: Any) -> int:
@@ -106,8 +113,18 @@ def span_kind(span: Span) -> str:
     if span.type not in ("Conv", "ConvTranspose") or not span.weights:
         return ""
     *spatial, per_group, _ = span.weights[0].shape
-    groups = span.channels if _is_depthwise(span) else span.channels // per_group if span.type == "Conv" else 1
-    return convolution_kind(spatial, groups, span.channels)
+    channels = span.source.shape[span.axis]
+    groups = channels if _is_depthwise(span) else channels // per_group if span.type == "Conv" else 1
+    return convolution_kind(spatial, groups, channels)
+
+
+def span_channels(span: Span) -> tuple[int, int]:
+    """Output channels of a convolution or a batch normalisation, and input channels of a group; otherwise zeros."""
+    if span.type not in ("Conv", "ConvTranspose", "BatchNormalization"):
+        return 0, 0
+    *_, last_but_one, last = span.weights[0].shape if span.weights else (0, 0)
+    inner = 1 if _is_depthwise(span) else last_but_one if span.type == "Conv" else last
+    return int(span.outputs[0].shape[span.axis] or 0), int(inner)
 
 
 def _is_depthwise(span: Span) -> bool:
@@ -126,13 +143,30 @@ def span_flops(span: Span, operations: Sequence[Any]) -> float:
     if span.type in RECURRENT_STATE and len(span.source.shape) > 3:
         return weighted_flops(_steps_and_positions(span), sizes)
     if span.type == "ConvTranspose" or span.type in RECURRENT_STATE:
-        return weighted_flops(math.prod(span.source.shape) / span.channels, sizes)
+        return weighted_flops(math.prod(span.source.shape) / span.source.shape[span.axis], sizes)
     return 0.0
 
 
+def function_flops(graph: Any) -> float:
+    """Floating-point operations of a function, by its matrix products and convolutions."""
+    spans = [span_of(op, 0, has_weight=False) for op in graph.get_operations() if tensorflow_type(op.type) in _PRODUCTS]
+    within = [function_flops(inner) for op in graph.get_operations() for inner in called(op)]
+    return sum(span_flops(span, [span.outputs[0].op]) for span in spans) + sum(within)
+
+
+def _has_rank(tensor: Any) -> bool:
+    return getattr(getattr(tensor, "shape", None), "rank", 0) is not None
+
+
 def _check_known(span: Span) -> None:
-    is_product = span.type in ("Gemm", "MatMul", "Conv", "ConvTranspose", *RECURRENT_STATE)
-    if is_product and None in [*span.source.shape, *span.outputs[0].shape]:
+    # What runs plain Python has results of unknown shape, which ensure_shape is told afterwards.
+    tensors = [span.source] if span.type == OTHER else [span.source, span.outputs[0]]
+    if not all(map(_has_rank, tensors)):
+        raise InputError(
+            f"{span.operator} in {span.name or 'the call'} works on a tensor of unknown shape; give that its shape by "
+            "tf.ensure_shape, or trace the model without that line."
+        )
+    if span.type in (*_PRODUCTS, *RECURRENT_STATE) and None in [*span.source.shape, *span.outputs[0].shape]:
         raise InputError(
             f"{span.name} computes on a tensor of the open shape {tuple(span.source.shape)}; take the layers before it "
             "that split text or make ragged tensors out of the model, and trace it on their results."
@@ -168,25 +202,44 @@ def bytes_of(tensors: Sequence[Any]) -> float:
 
 #: Operations on a weight alone that are attributed to the weight itself.
 _WEIGHT_STEPS = ("Transpose", "Cast")
+#: Operations that put their last operand into a list.
+_WRITES = ("TensorListSetItem", "TensorListPushBack")
+#: Operations that are read of a loop, at most; runs beyond them are counted, not listed.
+_MOST_READ = 10_000
 
 
 class GraphReader:
-    """Reads operations in order of creation and records operators; data is identified by tensor name.
+    """Reads operations in order of creation and records operators; data is identified by the name of its tensor.
 
     `weights`: parameters of the model by the placeholder that the graph reads them from. `layers`: names of its layers.
+    `spans`: of each graph, those that are one operator. `caveats`: what could not be read.
     """
 
-    def __init__(self, recorder: Recorder, weights: dict[str, Any], layers: set[str]) -> None:
-        self._recorder, self._layers = recorder, layers
+    def __init__(
+        self, recorder: Recorder, weights: dict[str, Any], layers: set[str], spans: Mapping[Any, Sequence[Span]]
+    ) -> None:
+        self._recorder, self._layers, self._spans = recorder, layers, spans
         self._weights = dict(weights)
         self._storage: dict[str, str] = {}
         self._needs_gradient = {name for name, variable in weights.items() if variable.trainable}
+        #: Of the names of tensors in the function that is read, which may be called several times.
+        self._prefix, self._calls = "", 0
+        #: Times that each operation stands for, operations read so far, and those that may not run, by reason.
+        self._times, self._flops = 1.0, 0.0
+        self._optional: dict[str, float] = {}
         for name in weights:
             recorder.feed(name, batched=False)
 
-    def read(self, operations: Sequence[Any], spans: Sequence[Span], used: set[Any]) -> None:
-        """Record those of `operations` that are `used`; each of `spans` is one operator."""
-        starts = {span.start: span for span in spans if span.stop > span.start}
+    @property
+    def caveats(self) -> list[Caveat]:
+        """What runs as values of tensors say, and the factor that it makes at most."""
+        least = {text: max(self._flops - flops, 0.0) for text, flops in self._optional.items()}
+        return [Caveat(text, self._flops / flops if flops else math.inf) for text, flops in least.items()]
+
+    def read(self, graph: Any, used: set[Any]) -> None:
+        """Record those operations of a graph that are `used`."""
+        operations = graph.get_operations()
+        starts = {span.start: span for span in self._spans.get(graph, ()) if span.stop > span.start}
         position = 0
         while position < len(operations):
             span = starts.get(position)
@@ -197,53 +250,121 @@ class GraphReader:
 
     def _operation(self, op: Any, position: int) -> None:
         live = self._live(op.inputs)
-        if not live or not op.outputs:
-            return
-        weights = [tensor for tensor in live if tensor.name in self._weights]
+        functions = called(op) if live else []
+        if functions:
+            self._control(op, functions)
+        elif live and op.outputs:
+            self._one(op, position, live)
+
+    def _one(self, op: Any, position: int, live: Sequence[Any]) -> None:
+        weights = [tensor for tensor in live if self._is_weight(tensor)]
         if is_view(op) or (len(weights) == len(live) and op.type in _WEIGHT_STEPS):
-            self._alias(op.outputs, live[0])
+            source = live[-1 if op.type in _WRITES else 0]
+            names = [self._key(tensor) for tensor in op.outputs]
+            self._alias(names, self._key(source), is_detached=op.type == "StopGradient")
         elif self._is_bias(op, live, weights):
             self._fuse_bias(op, live, weights[0])
         else:
             self._record(span_of(op, position, bool(weights)), [op], live)
 
+    def _control(self, op: Any, functions: Sequence[Any]) -> None:
+        """Read the functions that an operation calls, and take their results for its own."""
+        given = [self._key(tensor) for tensor in op.inputs]
+        if "While" in op.type:
+            results = self._loop(op, functions[0], given)
+        elif len(functions) > 1:
+            results = self._branch(op, functions, given[1:])
+        else:
+            results = self._enter(functions[0], given)
+        for tensor, result in zip(op.outputs, results, strict=True):
+            self._alias([self._key(tensor)], result)
+
+    def _enter(self, graph: Any, given: Sequence[str]) -> list[str]:
+        """Read a function on data; returns its results."""
+        outer, self._calls = self._prefix, self._calls + 1
+        self._prefix = f"{self._calls}:"
+        for tensor, name in zip(graph.inputs, given, strict=True):
+            self._alias([self._key(tensor)], name)
+        self.read(graph, _used(graph, graph.outputs))
+        results = [self._key(tensor) for tensor in graph.outputs]
+        self._prefix = outer
+        return results
+
+    def _loop(self, op: Any, body: Any, state: list[str]) -> list[str]:
+        times, is_exact = trips(op)
+        runs = min(1 if times is None else times, max(1, _MOST_READ // len(body.get_operations())))
+        before, outer = self._flops, self._times
+        self._times *= (times or 1) / max(runs, 1)
+        for _ in range(runs):
+            state = self._enter(body, state)
+        self._times = outer
+        name = f"the loop {self._path(op.name)} runs as often as values of tensors say"
+        if times is None:
+            self._optional[f"{name}, and counts once; give it a fixed number, as in keras.ops.fori_loop"] = math.inf
+        elif not is_exact:
+            self._optional[f"{name}, and counts {times} times, the most"] = self._flops - before
+        return state
+
+    def _branch(self, op: Any, branches: Sequence[Any], given: Sequence[str]) -> list[str]:
+        """Read the branch with the most operations, or the one that is taken in any case."""
+        chosen = static_value(op.inputs[0])
+        if chosen is not None:
+            # An If has the branch of True first.
+            return self._enter(branches[int(chosen) if "Case" in op.type else 1 - int(chosen)], given)
+        work = [function_flops(graph) for graph in branches]
+        largest = max(range(len(branches)), key=lambda place: (work[place], len(branches[place].get_operations())))
+        before = self._flops
+        results = self._enter(branches[largest], given)
+        share = 1.0 - min(work) / max(work) if max(work) else 0.0
+        if share:
+            text = f"which branch of {self._path(op.name)} runs depends on values of tensors; the largest counts"
+            self._optional[text] = (self._flops - before) * share
+        return results
+
     def _span(self, span: Span, operations: Sequence[Any]) -> None:
         inner = {tensor.name for op in operations for tensor in op.outputs}
         # A weight becomes an input of the graph where it is first read, possibly inside the span.
         read = [tensor for op in operations for tensor in op.inputs]
-        live = self._live([tensor for tensor in read if tensor.name in self._weights or tensor.name not in inner])
+        live = self._live([tensor for tensor in read if self._is_weight(tensor) or tensor.name not in inner])
         if live and span.outputs:
             self._record(span, operations, live)
 
+    def _key(self, tensor: Any) -> str:
+        return f"{self._prefix}{tensor.name}"
+
+    def _is_weight(self, tensor: Any) -> bool:
+        return self._key(tensor) in self._weights
+
     def _live(self, tensors: Sequence[Any]) -> list[Any]:
         distinct = {tensor.name: tensor for tensor in tensors}
-        return [tensor for name, tensor in distinct.items() if self._recorder.is_live(name)]
+        return [tensor for tensor in distinct.values() if self._recorder.is_live(self._key(tensor))]
 
-    def _alias(self, tensors: Sequence[Any], of: Any) -> None:
-        for tensor in tensors:
-            self._recorder.alias(tensor.name, of=of.name)
-            self._storage[tensor.name] = self._storage.get(of.name, of.name)
-            if of.name in self._weights:
-                self._weights[tensor.name] = self._weights[of.name]
-            if of.name in self._needs_gradient:
-                self._needs_gradient.add(tensor.name)
+    def _alias(self, names: Sequence[str], of: str, *, is_detached: bool = False) -> None:
+        for name in names:
+            self._recorder.alias(name, of=of)
+            self._storage[name] = self._storage.get(of, of)
+            if of in self._weights:
+                self._weights[name] = self._weights[of]
+            if of in self._needs_gradient and not is_detached:
+                self._needs_gradient.add(name)
 
     def _is_bias(self, op: Any, live: Sequence[Any], weights: Sequence[Any]) -> bool:
         """Whether an addition is the bias of a product in the same layer."""
         if op.type not in ("BiasAdd", "Add", "AddV2") or len(live) != 2 or len(weights) != 1:
             return False
-        into = self._recorder.producer(next(t for t in live if t.name not in self._weights).name)
+        into = self._recorder.producer(self._key(next(t for t in live if not self._is_weight(t))))
         if into is None or into.type not in ("Conv", "ConvTranspose", "Gemm"):
             return False
         return op.type == "BiasAdd" or into.name == self._path(op.name.rpartition("/")[0])
 
     def _fuse_bias(self, op: Any, live: Sequence[Any], bias: Any) -> None:
-        into = next(tensor for tensor in live if tensor.name not in self._weights)
+        into = self._key(next(tensor for tensor in live if not self._is_weight(tensor)))
         counts, n_bytes = self._used([bias])
-        self._recorder.fuse(op.outputs[0].name, into.name, counts, n_bytes)
-        self._storage[op.outputs[0].name] = self._storage.get(into.name, into.name)
-        if {into.name, bias.name} & self._needs_gradient:
-            self._needs_gradient.add(op.outputs[0].name)
+        result = self._key(op.outputs[0])
+        self._recorder.fuse(result, into, counts, n_bytes)
+        self._storage[result] = self._storage.get(into, into)
+        if {into, self._key(bias)} & self._needs_gradient:
+            self._needs_gradient.add(result)
 
     def _path(self, scope: str) -> str:
         """Path of a layer inside its model, without the number that TensorFlow appends to further calls of a layer."""
@@ -252,30 +373,43 @@ class GraphReader:
 
     def _used(self, weights: Sequence[Any]) -> tuple[dict[Any, int], float]:
         """Elements of each distinct variable, and the bytes of all."""
-        variables = {id(self._weights[tensor.name]): self._weights[tensor.name] for tensor in weights}
+        variables = {id(variable): variable for variable in (self._weights[self._key(one)] for one in weights)}
         counts = {key: math.prod(variable.shape) for key, variable in variables.items()}
         sizes = (math.prod(variable.shape) * item_size(variable) for variable in variables.values())
         return counts, float(sum(sizes))
 
     def _record(self, span: Span, operations: Sequence[Any], live: Sequence[Any]) -> None:
-        counts, weight_bytes = self._used([tensor for tensor in live if tensor.name in self._weights])
-        activations = [tensor for tensor in live if tensor.name not in self._weights]
+        _check_known(span)
+        counts, weight_bytes = self._used([tensor for tensor in live if self._is_weight(tensor)])
+        activations = [tensor for tensor in live if not self._is_weight(tensor)]
+        channels, inner = span_channels(span)
         call = Operator(
             span.type,
             span_kind(span),
             self._path(span.name) or span.operator,
             span.operator,
-            tuple(span.outputs[0].shape),
-            flops=span_flops(span, operations),
+            tuple(span.outputs[0].shape) if _has_rank(span.outputs[0]) else (),
+            flops=span_flops(span, operations) * self._times,
             weight_bytes=weight_bytes,
-            bytes_read=bytes_of(activations),
-            bytes_written=bytes_of(span.outputs),
+            bytes_read=bytes_of(activations) * self._times,
+            bytes_written=bytes_of(span.outputs) * self._times,
+            channels=channels,
+            inner=inner,
+            frozen=self._frozen(span.type, live),
         )
-        reads, writes = [tensor.name for tensor in live], [tensor.name for tensor in span.outputs]
+        self._flops += call.flops
+        reads, writes = ([self._key(tensor) for tensor in tensors] for tensors in (live, span.outputs))
         self._recorder.add(call, reads=reads, writes=writes, parameters=counts)
-        if any(tensor.name in self._needs_gradient for tensor in live):
+        if not self._needs_gradient.isdisjoint(reads):
             self._needs_gradient.update(writes)
             self._save(span.type, activations, span.outputs)
+
+    def _frozen(self, type_: str, live: Sequence[Any]) -> float:
+        """Share of the backward pass that no trained weight needs: of a product that of each operand is a half."""
+        is_needed = [self._key(tensor) in self._needs_gradient for tensor in live]
+        if type_ not in _PRODUCTS or not any(is_needed):
+            return 1.0 - any(is_needed)
+        return 1.0 - sum(is_needed) / len(is_needed)
 
     def _save(self, type_: str, activations: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Record what an operator saves for the backward pass, by the rules of `SAVES`."""
@@ -283,11 +417,15 @@ class GraphReader:
         if type_ in RECURRENT_STATE:
             hidden = outputs[-1].shape[-1] or 0
             steps = _elements(activations[0].shape[:-1])
-            self._recorder.save(object(), steps * hidden * RECURRENT_STATE[type_] * item_size(outputs[0]))
+            self._save_bytes(object(), steps * hidden * RECURRENT_STATE[type_] * item_size(outputs[0]))
         for tensor in [*(activations if rule.inputs else []), *(outputs if rule.output else [])]:
-            self._recorder.save(self._storage.get(tensor.name, tensor.name), bytes_of([tensor]))
+            name = self._key(tensor)
+            self._save_bytes(self._storage.get(name, name), bytes_of([tensor]))
         if rule.extra:
-            self._recorder.save(object(), rule.extra * _elements(outputs[0].shape))
+            self._save_bytes(object(), rule.extra * _elements(outputs[0].shape))
+
+    def _save_bytes(self, key: Hashable, n_bytes: float) -> None:
+        self._recorder.save(key, n_bytes * self._times)
 
 
 class SpanRecorder:
@@ -295,8 +433,28 @@ class SpanRecorder:
 
     def __init__(self) -> None:
         self._graph: Any = None
-        self.spans: list[Span] = []
+        #: Spans by graph: that of the call, and those of functions in it.
+        self.spans: dict[Any, list[Span]] = {}
+        #: Whether a part of the model asks for its activations to be recomputed.
+        self.recomputes = False
         self._inside = False
+
+    @contextlib.contextmanager
+    def without_recomputation(self) -> Iterator[None]:
+        """Run what `keras.remat` wraps as it is; gradients, which TensorFlow adds to it, are no part of a trace."""
+        import tensorflow as tf
+
+        def unwrapped(function: Any) -> Any:
+            """Note that a function is to be recomputed, and return it."""
+            self.recomputes = True
+            return function
+
+        original = tf.recompute_grad
+        tf.recompute_grad = unwrapped
+        try:
+            yield
+        finally:
+            tf.recompute_grad = original
 
     @contextlib.contextmanager
     def patched(self, model: Any, graph: Any) -> Iterator[None]:
@@ -324,23 +482,32 @@ class SpanRecorder:
         else:
             stack.callback(object.__delattr__, owner, attribute)
 
+    def _is_traced(self, graph: Any) -> bool:
+        """Whether a graph is that of the call, or of a function in it, such as the body of a loop."""
+        while graph is not None and graph is not self._graph:
+            graph = getattr(graph, "outer_graph", None)
+        return graph is not None
+
     def _recorded(self, function: Callable[..., Any], type_: str, operator: str, weights: Any) -> Callable[..., Any]:
         def recorded(*args: Any, **kwargs: Any) -> Any:
             """Call `function` and, unless within another recorded call, record the operations it adds to the graph."""
             import tensorflow as tf
 
-            if self._inside or tf.compat.v1.get_default_graph() is not self._graph:
+            graph = tf.compat.v1.get_default_graph()
+            if self._inside or not self._is_traced(graph):
                 return function(*args, **kwargs)
-            self._inside, start = True, len(self._graph.get_operations())
+            self._inside, start = True, len(graph.get_operations())
             try:
                 result = function(*args, **kwargs)
             finally:
                 self._inside = False
-            stop, scope = len(self._graph.get_operations()), tf.get_current_name_scope()
+            stop, scope = len(graph.get_operations()), tf.get_current_name_scope()
             outputs = [tensor for tensor in tf.nest.flatten(result) if tf.is_tensor(tensor)]
             given = [*args, *kwargs.values()]
+            axis = _axis(given, getattr(function, "__self__", None))
             kernels = weights if weights is not None else given[1:2] if type_.startswith("Conv") else []
-            self.spans.append(Span(start, stop, type_, scope, operator, outputs, given[0], kernels, _channels(given)))
+            span = Span(start, stop, type_, scope, operator, outputs, given[0], kernels, axis)
+            self.spans.setdefault(graph, []).append(span)
             return result
 
         return recorded
@@ -354,10 +521,12 @@ def _kernels(layer: Any, type_: str) -> list[Any]:
     return [weight for weight in layer.trainable_weights if len(weight.shape) > 1]
 
 
-def _channels(arguments: list[Any]) -> int:
-    shape = getattr(arguments[0], "shape", None) or (0, 0)
-    is_first = any(isinstance(value, str) and value == "channels_first" for value in arguments)
-    return int(shape[1 if is_first else -1] or 0)
+def _axis(arguments: list[Any], layer: Any) -> int:
+    """Axis of the channels, by the layout that a function is given or the axis that a layer normalises."""
+    if any(isinstance(value, str) and value == "channels_first" for value in arguments):
+        return 1
+    axis = getattr(layer, "axis", -1)
+    return axis if isinstance(axis, int) else -1
 
 
 def _layer_type(layer: Any) -> str | None:
@@ -449,6 +618,7 @@ def _make_graph(
                 stack.enter_context(left_as_found(model, set()))
                 stack.enter_context(recorder.patched(model, graph))
             stack.enter_context(_functions_inlined())
+            stack.enter_context(spans.without_recomputation())
             stack.enter_context(graph.as_default())
             tensors = [tf.compat.v1.placeholder(_dtype(model, spec), spec.shape) for spec in specs]
             results = model(*_arguments(model, specs, tensors), **_mode(model, train))
@@ -511,9 +681,10 @@ def _read(
     handles = {id(variable.value.handle): variable for variable in parameters}
     captured = {inside.name: handles[id(outside)] for outside, inside in graph.captures if id(outside) in handles}
     names = {layer.name for layer in model._flatten_layers()}
-    GraphReader(recorder, captured, names).read(graph.get_operations(), spans.spans, used)
+    reader = GraphReader(recorder, captured, names, spans.spans)
+    reader.read(graph, used)
     sizes = [(variable, math.prod(variable.shape)) for variable in parameters]
-    return recorder.traced(
+    traced = recorder.traced(
         name=model.name,
         framework="keras",
         input_shapes=tuple(spec.shape[1:] for spec in specs),
@@ -523,6 +694,11 @@ def _read(
         state_bytes=bytes_of(_state(model, parameters, graph)),
         n_tensors=sum(variable.trainable for variable, _ in sizes),
     )
+    return traced._replace(caveats=reader.caveats + [_RECOMPUTED] * spans.recomputes)
+
+
+#: A step whose activations are all recomputed makes three passes and one more.
+_RECOMPUTED = Caveat("it recomputes activations, which counts neither as less memory nor as more time", 4.0 / 3.0)
 
 
 def _parameters(model: Any) -> list[Any]:
@@ -557,4 +733,9 @@ def _raise_input_error(model: Any, specs: Sequence[InputSpec], error: Exception)
     # Keras wraps the original message, in bold, in the description of the call.
     bold = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.DOTALL)
     reason = first_line(error, bold.group(1) if bold else None)
+    if isinstance(error, NotImplementedError) and "call" in str(error):
+        raise InputError(
+            f"{model.name} has no call, as networks that only train_step runs; trace its parts, such as generator and "
+            "discriminator, each by itself, or write a call that runs what a step runs."
+        ) from error
     raise call_error(f"the call of {model.name}", specs, place, reason, error) from error

@@ -24,6 +24,7 @@ from gpudemand.cost.operators import (
     Kernel,
     Operator,
     UnknownOperatorWarning,
+    channels_of,
     check_vocabulary,
 )
 from gpudemand.cost.tracing import Traced
@@ -34,8 +35,12 @@ _MOST_SCALE = 10.0
 #: First and last rows of a printed graph.
 _HEAD, _TAIL = 16, 6
 _TEXT = ("type", "kind", "name", "operator")
-_AMOUNTS = ("weight_bytes", *BATCHED, *(f"fixed_{name}" for name in BATCHED))
-_DTYPES = {**dict.fromkeys(_TEXT, STRING), **dict.fromkeys(_AMOUNTS, "float64"), "parameters": "int64"}
+_AMOUNTS = ("weight_bytes", "frozen", *BATCHED, *(f"fixed_{name}" for name in BATCHED))
+_DTYPES = {
+    **dict.fromkeys(_TEXT, STRING),
+    **dict.fromkeys(_AMOUNTS, "float64"),
+    **dict.fromkeys(("parameters", "channels", "inner"), "int64"),
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -188,7 +193,8 @@ class OpGraph:
     def from_keras(cls, model: Any, input_shape: Any = None, *, input_dtype: Any = None, train: bool = True) -> OpGraph:
         """Trace a Keras 3 model symbolically: functional, sequential or subclassed.
 
-        Composite layers, such as ``MultiHeadAttention``, are traced down to their operators.
+        Composite layers, such as ``MultiHeadAttention``, are traced down to their operators. Bodies of loops count as
+        often as they run; where values of tensors decide, the largest branch and the most runs count, with a warning.
 
         Parameters
         ----------
@@ -212,6 +218,8 @@ class OpGraph:
 
         Warns
         -----
+        IncompleteTraceWarning
+            If how much runs depends on values of tensors.
         UnknownOperatorWarning
             If operators are not in the vocabulary.
         """
@@ -268,6 +276,11 @@ class OpGraph:
         for producer, consumer in self.edges:
             longest[consumer] = max(longest[consumer], longest[producer] + 1)
         return int(longest.max(initial=0))
+
+    @property
+    def channels(self) -> FloatArray:
+        """Channels of the output of each operator."""
+        return np.array([channels_of(call) for call in self.nodes.itertuples()], dtype=float)
 
     @property
     def other_(self) -> tuple[str, ...]:

@@ -213,7 +213,8 @@ def _derived(graph: OpGraph) -> pd.DataFrame:
     moved = {"bytes": half["cast"], "half_bytes": half["cast"], "fixed_half_bytes": 1.5 * nodes["weight_bytes"]}
     casts = forward.assign(kind="cast", is_autocast=True, flops=0.0, fixed_bytes=0.0, calls=1.0, **moved)
     both = pd.concat([forward, casts[half["cast"] > 0]], ignore_index=True)
-    return pd.concat([both, _backward(both)], ignore_index=True)
+    trained = 1.0 - pd.concat([nodes["frozen"], nodes["frozen"][half["cast"] > 0]]).to_numpy()
+    return pd.concat([both, _backward(both, trained)], ignore_index=True)
 
 
 def time_steps(nodes: pd.DataFrame) -> FloatArray:
@@ -223,14 +224,15 @@ def time_steps(nodes: pd.DataFrame) -> FloatArray:
     return np.where(operator_classes(nodes) == "recurrent", np.maximum(steps, 1.0), 1.0)
 
 
-def _backward(forward: pd.DataFrame) -> pd.DataFrame:
-    """Backward kernels of forward ones; amounts are those of one call."""
+def _backward(forward: pd.DataFrame, trained: FloatArray) -> pd.DataFrame:
+    """Backward kernels of forward ones, of each the share that is `trained`; amounts are those of one call."""
     ratios = np.array([BACKWARD[kind] for kind in forward["kind"]]).reshape(-1, 3)
-    flops, moved, calls = ratios[ratios[:, 2] > 0].T
-    forward = forward[ratios[:, 2] > 0]
+    used = (ratios[:, 2] > 0) & (trained > 0)
+    flops, moved, calls = ratios[used].T
+    forward = forward[used]
     scaled = {"flops": forward["flops"] * flops / calls}
     scaled |= {name: forward[name] * moved / calls for name in forward.columns if name.endswith("bytes")}
-    return forward.assign(backward=True, calls=forward["calls"] * calls, **scaled)
+    return forward.assign(backward=True, calls=forward["calls"] * calls * trained[used], **scaled)
 
 
 def _extents(graph: OpGraph) -> FloatArray:
@@ -238,10 +240,12 @@ def _extents(graph: OpGraph) -> FloatArray:
     nodes = graph.nodes
     image = nodes["type"].isin(["Conv", "ConvTranspose"]).to_numpy()
     product = image | nodes["type"].isin(["Gemm", "MatMul"]).to_numpy()
-    sizes = [_channels(shape) for shape in nodes["output_shape"]]
-    channels, outputs = np.array(sizes, dtype=float), nodes["output_shape"].map(np.prod).to_numpy(dtype=float)
+    last = np.array([(shape or (1,))[-1] for shape in nodes["output_shape"]], dtype=float)
+    channels, outputs = graph.channels, nodes["output_shape"].map(np.prod).to_numpy(dtype=float)
     inner = nodes["flops"].to_numpy() / 2.0 / np.maximum(outputs, 1.0)
-    inner = np.where(image, np.minimum(inner, _source_channels(graph, channels)), inner)
+    of_group = np.where(nodes["inner"] > 0, nodes["inner"], _source_channels(graph, channels))
+    inner = np.where(image, np.minimum(inner, of_group), inner)
+    channels = np.where(image, channels, last)
     weights = np.where(image, nodes["weight_bytes"].to_numpy() / 4.0, 0.0)
     return np.column_stack([np.where(product, channels, 0.0), np.where(product, inner, 0.0), weights])
 
@@ -251,7 +255,3 @@ def _source_channels(graph: OpGraph, channels: FloatArray) -> FloatArray:
     found = np.full(len(channels), next((shape[0] for shape in graph.input_shapes if shape), np.inf), dtype=float)
     found[graph.edges[:, 1]] = channels[graph.edges[:, 0]]
     return found
-
-
-def _channels(shape: tuple[int, ...]) -> int:
-    return (shape[1] if len(shape) > 2 else shape[-1]) if shape else 1

@@ -22,7 +22,7 @@ from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import check_choice
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, autocast_widths
-from gpudemand.cost.operators import HALF_TYPES, HALF_WIDTH, RECURRENT_STATE, SAVES, runs_in_single
+from gpudemand.cost.operators import HALF_TYPES, HALF_WIDTH, RECURRENT_STATE, SAVES, channels_of, runs_in_single
 
 #: Least operators in a block.
 _MIN_OPERATORS = 4
@@ -285,7 +285,7 @@ class _Reader:
         fixed, rest = (size * (precision or 1.0) for size in traced)
         rest *= self._extra_factor(row)
         if row.type in _CHANNEL_STATISTICS:  # mean and deviation of each channel
-            statistics = min(rest, 2.0 * 4.0 * math.prod(row.output_shape[1:2]) / _TRACED)
+            statistics = min(rest, 2.0 * 4.0 * channels_of(row) / _TRACED)
             fixed, rest = fixed + statistics * _TRACED, rest - statistics
         if self._is_fused(row):  # a number a row
             rest = min(rest, 4.0 * math.prod(row.output_shape[:-1]))

@@ -103,9 +103,8 @@ def conv_workspace(graph: OpGraph) -> dict[str, tuple[FloatArray, FloatArray]]:
     """
     nodes = graph.nodes
     is_conv, kind = (nodes["type"] == "Conv").to_numpy(), nodes["kind"].to_numpy()
-    shapes = list(nodes["output_shape"])
-    channels = np.array([shape[1] if len(shape) > 1 else 1 for shape in shapes], dtype=float)
-    positions = np.array([np.prod(shape[2:]) if len(shape) > 2 else 1.0 for shape in shapes], dtype=float)
+    channels = graph.channels
+    positions = np.array([np.prod(shape[1:]) for shape in nodes["output_shape"]], dtype=float) / channels
     weights, moved = nodes["weight_bytes"].to_numpy(), (nodes["bytes_read"] + nodes["bytes_written"]).to_numpy()
     dense, square = is_conv & (kind != "depthwise"), is_conv & (kind == "3x3")
     wide = is_conv & np.isin(kind, ("3x3", "large"))

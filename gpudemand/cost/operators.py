@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpudemand._tables import keyed_rows
 from gpudemand._validation import InputError
@@ -45,7 +45,9 @@ class Operator(NamedTuple):
     lookup table are in `bytes_read` instead. `bytes_read`, `bytes_written`: bytes of activations. `saved_bytes`:
     bytes of activations saved for the backward pass, each tensor at the first operator that saves it. `fixed_flops`,
     `fixed_bytes_read`, `fixed_bytes_written`, `fixed_saved_bytes`: independent of the batch: of what is computed from
-    parameters alone, such as generated weights.
+    parameters alone, such as generated weights. `channels`, `inner`: output channels, and of a convolution the input
+    channels of a group; 0 where the channels are the axis after the batch, as in PyTorch. `frozen`: share of its
+    backward pass that a step leaves out, as nothing before it, or none of its weights, is trained.
     """
 
     type: str
@@ -63,6 +65,14 @@ class Operator(NamedTuple):
     fixed_bytes_read: float = 0.0
     fixed_bytes_written: float = 0.0
     fixed_saved_bytes: float = 0.0
+    channels: int = 0
+    inner: int = 0
+    frozen: float = 0.0
+
+
+def channels_of(call: Any) -> int:
+    """Channels of the output of an operator, a row of `OpGraph.nodes`."""
+    return int(call.channels or (call.output_shape[:2] or (1,))[-1])
 
 
 #: Fields that may grow with the batch; what does not is in ``fixed_<field>``.
@@ -104,7 +114,8 @@ _VIEWS = """
     Identity IdentityN Reshape Squeeze ExpandDims StopGradient PreventGradient StridedSlice Slice Split SplitV Unpack
     Shape ShapeN Size Rank BroadcastTo EnsureShape CheckNumerics ReadVariableOp Bitcast Snapshot NoOp Assert ZerosLike
     OnesLike Fill Range BroadcastArgs BroadcastGradientArgs Placeholder Const VariableShape AssignVariableOp
-    AssignAddVariableOp AssignSubVariableOp
+    AssignAddVariableOp AssignSubVariableOp EmptyTensorList TensorListElementShape TensorListFromTensor
+    TensorListGetItem TensorListLength TensorListPopBack TensorListPushBack TensorListReserve TensorListSetItem
 """
 TENSORFLOW_VIEWS = frozenset(_VIEWS.split())
 

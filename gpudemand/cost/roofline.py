@@ -346,10 +346,11 @@ def _channel_terms(graph: OpGraph, jobs: pd.DataFrame, training: FloatArray) -> 
 
     With fewer channels than multiprocessors the others are idle. Sums are in single precision.
     """
-    shapes = graph.nodes.loc[graph.nodes["type"] == "BatchNormalization", "output_shape"]
-    if shapes.empty:
+    is_norm = (graph.nodes["type"] == "BatchNormalization").to_numpy()
+    if not is_norm.any():
         return {}
-    channels, positions = np.array([(shape[:2][-1], math.prod(shape[2:])) for shape in shapes], dtype=float).T
+    channels, shapes = graph.channels[is_norm], graph.nodes["output_shape"][is_norm]
+    positions = np.array([math.prod(shape[1:]) for shape in shapes], dtype=float) / channels
     multiprocessors = np.nan_to_num(jobs["device_sms"].to_numpy(dtype=float), nan=1.0)
     elements = np.maximum(channels, multiprocessors[:, None]) @ positions * jobs["batch_size"].to_numpy(dtype=float)
     byte_s = 1e-9 / jobs["device_bandwidth_gb_s"].to_numpy(dtype=float)

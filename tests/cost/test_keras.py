@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -13,7 +14,9 @@ import keras  # noqa: E402
 from keras import layers, ops  # noqa: E402
 
 from gpudemand._validation import InputError  # noqa: E402
-from gpudemand.cost.graph import OpGraph, UnknownOperatorWarning  # noqa: E402
+from gpudemand.cost.graph import IncompleteTraceWarning, OpGraph, UnknownOperatorWarning  # noqa: E402
+from gpudemand.cost.graph_features import step_kernels  # noqa: E402
+from gpudemand.cost.memory import conv_workspace  # noqa: E402
 
 
 def types(graph: OpGraph) -> list[str]:
@@ -156,6 +159,26 @@ def test_channels_may_come_first():
     assert graphs[0].flops == graphs[1].flops
 
 
+@pytest.mark.parametrize(
+    ("shape", "layout"),
+    [((1, 256, 192), "channels_last"), ((256, 1, 192), "channels_last"), ((192, 16, 16), "channels_first")],
+)
+def test_products_are_as_large_as_their_weights_wherever_the_channels_are(shape, layout):
+    options = {"padding": "same", "use_bias": False, "data_format": layout}
+    inside = [layers.Conv2D(256, 3, **options), layers.Conv2D(64, 3, groups=2, **options)]
+    norm = layers.BatchNormalization(axis=1 if layout == "channels_first" else -1)
+    graph = OpGraph.from_keras(keras.Sequential([keras.Input(shape), *inside, norm]))
+    assert graph.channels.tolist() == [256, 64, 64]
+    kernels = step_kernels(graph).query("channels > 0")
+    assert kernels[["channels", "inner"]].drop_duplicates().to_numpy().tolist() == [[256, 192], [64, 128]]
+    assert conv_workspace(graph)["columns"][1].tolist() == [256 * 192 * 9 * 4, 256 * 128 * 9 * 4, 0]
+
+
+def test_products_of_tokens_are_as_large_as_their_weights():
+    graph = OpGraph.from_keras(keras.Sequential([keras.Input((5, 7, 128)), layers.Dense(256)]))
+    assert (step_kernels(graph)[["channels", "inner"]] == [256, 128]).all(axis=None)
+
+
 def test_convolutions_of_every_kind():
     inputs = keras.Input((16, 16, 8))
     x = layers.SeparableConv2D(8, 3)(inputs)
@@ -232,6 +255,45 @@ def test_running_statistics_are_no_parameters_and_frozen_layers_are_not_trainabl
     assert graph.nodes["saved_bytes"].tolist() == [0, 32, 32]
 
 
+@pytest.mark.parametrize(("n_frozen", "products"), [(0, 1 + 2 + 2), (1, 1 + 2), (2, 1), (3, 0)])
+def test_frozen_layers_before_the_first_trained_one_have_no_backward_pass(n_frozen: int, products: int):
+    model = keras.Sequential([keras.Input((8,)), *(layers.Dense(8, activation="relu") for _ in range(3))])
+    for layer in model.layers[:n_frozen]:
+        layer.trainable = False
+    backward = step_kernels(OpGraph.from_keras(model)).query("backward and not is_autocast")
+    gemm = backward[backward["kind"] == "gemm"]
+    assert (gemm["flops"] * gemm["calls"]).sum() == products * 2 * 8 * 8
+    assert (backward["kind"] == "pointwise").sum() == 3 - n_frozen
+
+
+def test_gradients_pass_frozen_layers_behind_trained_ones_and_end_where_they_are_stopped():
+    model = keras.Sequential([keras.Input((8,)), *(layers.Dense(8) for _ in range(3))])
+    model.layers[1].trainable = False
+    assert OpGraph.from_keras(model).nodes["frozen"].tolist() == [0.5, 0.5, 0.0]
+    stopped = keras.Sequential([keras.Input((8,)), layers.Dense(8), layers.Lambda(ops.stop_gradient), layers.Dense(8)])
+    assert OpGraph.from_keras(stopped).nodes["frozen"].tolist() == [0.5, 0.5]
+
+
+class Recomputed(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = layers.Dense(8)
+
+    def call(self, x):
+        return keras.remat(self.dense)(x)
+
+
+def test_recomputation_is_said_not_to_count():
+    with keras.RematScope(mode="full"):
+        scoped = keras.Sequential([keras.Input((4,)), layers.Dense(8)])
+    before = tf.recompute_grad
+    for model, shape in ((Recomputed(), (4,)), (scoped, None)):
+        with pytest.warns(IncompleteTraceWarning, match="recomputes activations"):
+            graph = OpGraph.from_keras(model, shape)
+        assert (graph.flops, graph.error_scale) == (2 * 4 * 8, pytest.approx(4 / 3))
+    assert tf.recompute_grad is before
+
+
 def test_evaluation_mode_and_mixed_precision():
     model = keras.Sequential([keras.Input((8,)), layers.Dropout(0.5), layers.Dense(4, dtype="mixed_float16")])
     assert types(OpGraph.from_keras(model)) == ["Dropout", "Cast", "Gemm"]
@@ -257,6 +319,29 @@ def test_unknown_operations_are_warned_of():
     with pytest.warns(UnknownOperatorWarning, match="MatrixDeterminant"):
         graph = OpGraph.from_keras(model)
     assert graph.other_ == ("MatrixDeterminant",)
+    with pytest.warns(UnknownOperatorWarning, match="PyFunc"):
+        assert types(OpGraph.from_keras(Ensured(), (8,))) == ["Add", "Other", "Add"]
+
+
+class Gan(keras.Model):
+    def __init__(self) -> None:
+        super().__init__(name="gan")
+        self.generator, self.discriminator = layers.Dense(8), layers.Dense(1)
+
+
+class Plain(keras.Model):
+    def call(self, x):
+        return tf.numpy_function(lambda y: 2 * y, [x + 1.0], tf.float32) + 1.0
+
+
+class Ensured(keras.Model):
+    def call(self, x):
+        return tf.ensure_shape(tf.numpy_function(lambda y: 2 * y, [x + 1.0], tf.float32), (2, 8)) + 1.0
+
+
+class Prefixes(keras.Model):
+    def call(self, x):
+        return ops.associative_scan(lambda a, b: a * b + b, ops.reshape(x + 1.0, (-1, 16, 32)), axis=1)
 
 
 class Branches(keras.Model):
@@ -270,6 +355,9 @@ class Branches(keras.Model):
     ("model", "shape", "message"),
     [
         (Branches, (3,), r"values of a tensor at test_keras.py, line \d+ \(if tf.reduce_sum\(x\) > 0:\)"),
+        (Gan, (8,), "gan has no call, .*trace its parts, such as generator and discriminator"),
+        (Plain, (8,), r"of unknown shape.*tf\.ensure_shape"),
+        (Prefixes, (512,), r"of unknown shape.*tf\.ensure_shape"),
         (Net, (16, 3), r"fails on input of shape \(2, 16, 3\) at test_keras.py.*expected min_ndim=4"),
         (Net, (16, 16, 0), "holds an extent below 1"),
         (Net, None, "has not been built; pass input_shape"),
@@ -422,6 +510,66 @@ def test_a_loop_over_tensors_is_refused_with_what_works():
 
     with pytest.raises(InputError, match=r"range in place of tf\.range"):
         OpGraph.from_keras(Loop(), (8,))
+
+
+class Repeats(keras.Model):
+    """Repeats a step, as a function of the model and its input says."""
+
+    def __init__(self, repeated) -> None:
+        super().__init__()
+        self.dense, self.norm, self.repeated = layers.Dense(8), layers.LayerNormalization(), repeated
+
+    def step(self, x):
+        return self.norm(self.dense(x))
+
+    def call(self, x):
+        return self.repeated(self, x)
+
+
+LOOPS = {
+    "unrolled": (lambda net, x: functools.reduce(lambda h, _: net.step(h), range(4), x), 4),
+    "for": (lambda net, x: ops.fori_loop(0, 4, lambda i, h: net.step(h), x), 4),
+    "down": (lambda net, x: tf.while_loop(lambda i, h: i > 0, lambda i, h: (i - 2, net.step(h)), (7, x))[1], 4),
+    "scan": (lambda net, x: ops.scan(lambda h, _: (net.step(h), h), x, ops.zeros((4, 2, 8)))[0], 4),
+    "rows": (lambda net, x: tf.map_fn(lambda row: net.step(row[None])[0], x), 1),
+    "nested": (lambda net, x: ops.fori_loop(0, 2, lambda i, h: ops.fori_loop(0, 3, lambda j, g: net.step(g), h), x), 6),
+    "long": (lambda net, x: ops.fori_loop(0, 100_000, lambda i, h: net.step(h), x), 100_000),
+    "never": (lambda net, x: ops.fori_loop(0, 0, lambda i, h: net.step(h), net.step(x)), 1),
+    "known": (lambda net, x: tf.cond(tf.constant(True), lambda: net.step(x), lambda: net.step(net.step(x))), 1),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_bodies_count_as_often_as_they_run(name: str):
+    repeated, times = LOOPS[name]
+    graph = OpGraph.from_keras(Repeats(repeated), (8,))
+    assert graph.flops == times * 2 * 8 * 8
+    assert graph.n_parameters == graph.nodes["parameters"].sum() == 72 + 16
+    assert (graph.caveats, graph.error_scale) == ((), 1.0)
+    if name in ("unrolled", "for", "down", "scan"):
+        assert types(graph) == ["Gemm", "LayerNormalization"] * times
+        assert graph.edges.tolist() == [[i, i + 1] for i in range(2 * times - 1)]
+        assert graph.saved_bytes == times * 2 * 4 * 8
+
+
+UNKNOWN = {
+    "loop": (lambda net, x: tf.while_loop(lambda h: tf.reduce_sum(h) > 0, lambda h: (net.step(h),), (x,))[0], 1, 10),
+    "at most": (
+        lambda net, x: ops.while_loop(lambda h: ops.sum(h) > 0, net.step, net.step(x), maximum_iterations=4),
+        5,
+        5,
+    ),
+    "branch": (lambda net, x: ops.cond(ops.sum(x) > 0, lambda: net.step(net.step(x)), lambda: net.step(x)), 2, 2),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_runs_as_values_say_widens_the_interval(name: str):
+    repeated, times, scale = UNKNOWN[name]
+    with pytest.warns(IncompleteTraceWarning, match="values of tensors"):
+        graph = OpGraph.from_keras(Repeats(repeated), (8,))
+    assert graph.flops == times * 2 * 8 * 8
+    assert graph.error_scale == scale
 
 
 def test_layers_of_open_shape_are_refused_in_a_sentence():

@@ -12,6 +12,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 pytest.importorskip("torch")
 pytest.importorskip("tensorflow")
 
+from gpudemand.cost import CostModel, TrainingJob
 from gpudemand.cost.graph import OpGraph, structural_matrix
 from tests.tiers import slow_where
 
@@ -88,6 +89,14 @@ def test_rules_for_saved_bytes_agree_with_autograd(name):
     # maxima.
     torch, keras = twins(name)
     assert keras.saved_bytes == pytest.approx(torch.saved_bytes, rel=0.03)
+
+
+@pytest.mark.parametrize("name", slow_where(DEEP.__contains__, ["resnet18", "squeezenet", "convnext_tiny", "vit_tiny"]))
+def test_step_times_agree(name):
+    options = {"batch_size": 1024, "device": "H200", "layout": "channels_last", "execution": "compiled"}
+    jobs = [TrainingJob(graph, **options) for graph in twins(name)]
+    torch, keras = CostModel.load().predict(jobs)["step_time_s"]
+    assert keras == pytest.approx(torch, rel=0.4)
 
 
 def test_lstm_differs_by_the_second_bias_of_torch():
