@@ -17,6 +17,8 @@ from pathlib import Path
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
+from gpudemand._validation import InputError
+
 #: Objects that are looked at, at most; libraries are left out, so that few networks reach it.
 _MOST_OBJECTS = 200_000
 #: Tensors of more elements are not copied, as masks and counters are smaller.
@@ -189,3 +191,18 @@ def _restore_tensor(tensor: Any, version: int | None, before: Any) -> None:
     if version is None or tensor._version != version:
         with torch.inference_mode(version is None):
             tensor.detach().copy_(before)
+
+
+def check_gone(name: str, made: list[Any]) -> None:
+    """Raise `InputError` if something still refers to a tensor that was made in the trace."""
+    if all(reference() is None for reference in made):
+        return
+    gc.collect()
+    alive = [tensor for reference in made if (tensor := reference()) is not None]
+    # PyTorch itself may hold some, where no code reaches them.
+    holders = [found for found in gc.get_referrers(*alive) if found is not alive] if alive else []
+    if any(isinstance(found, (dict, list, tuple, set, deque, CellType)) for found in holders):
+        raise InputError(
+            f"the forward pass of {name} keeps tensors outside of the module, where a trace cannot remove them; let it "
+            "keep them in its attributes, and build the model anew."
+        )
