@@ -68,6 +68,7 @@ class Listener:
         self._recorder, self._fake, self._place = recorder, fake, place
         self._parameters: dict[Hashable, Any] = {}
         self._undeclared: dict[Hashable, int] = {}
+        self._state: dict[Hashable, Any] = {}
         self._running: list[Callable[..., Any]] = []
         self._saved: list[Any] = []
         self._kept: list[Any] = []
@@ -90,6 +91,12 @@ class Listener:
         self._recorder.feed(calls.storage_key(parameter), batched=False)
         self._parameters[calls.storage_key(parameter)] = parameter
 
+    def feed_state(self, module: Any) -> None:
+        """Declare what the module keeps beside its parameters, which is not saved once more."""
+        self._state = calls.state_of(module)
+        for buffer in module.buffers():  # those of normalisations are not counted as state
+            self._recorder.declare_fixed(calls.storage_key(buffer))
+
     def save(self, tensor: Any) -> int:
         """Note that autograd saves `tensor`: a pack hook of ``saved_tensors_hooks``."""
         self._saved.append(tensor)
@@ -103,8 +110,9 @@ class Listener:
     def attribute_saved(self) -> None:
         """Attribute the tensors saved since the last operator to it."""
         for tensor in self._saved:
-            if calls.storage_key(tensor) not in self._parameters:
-                self._recorder.save(calls.storage_key(tensor), calls.storage_bytes(tensor))
+            key = calls.storage_key(tensor)
+            if key not in self._parameters and key not in self._state:
+                self._recorder.save(key, calls.storage_bytes(tensor))
         self._saved = []
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -203,7 +211,7 @@ class Listener:
 
         tensors = (tensor for tensor in calls.tensors_in(self._results) if id(tensor) not in self.given)
         made = [weakref.ref(tensor) for tensor in tensors if tensor.is_meta or type(tensor) is not torch.Tensor]
-        for kept in (self._alive, self._results, self._saved, self._kept, self._parameters, self._casts):
+        for kept in (self._alive, self._results, self._saved, self._kept, self._parameters, self._casts, self._state):
             kept.clear()
         return made
 
@@ -214,6 +222,8 @@ class Listener:
         self._results.append(result)
         if not live:
             return
+        for tensor in tensors:
+            self._recorder.declare_constant(calls.storage_key(tensor))  # unless it is live
         keys = {calls.storage_key(tensor) for tensor in tensors}
         results = [tensor for tensor in calls.tensors_in(result) if calls.storage_key(tensor) not in keys]
         results = results[:1] if name in calls.PACKING else results

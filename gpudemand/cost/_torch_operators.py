@@ -84,18 +84,18 @@ def _items(one: Any) -> Iterable[Any]:
     return one.values() if isinstance(one, dict) else one if isinstance(one, (list, tuple)) else ()
 
 
-def state_bytes(module: Any) -> float:
-    """Bytes of the tensors that a module keeps beside its parameters: buffers, attributes, packed weights."""
+def state_of(module: Any) -> dict[Hashable, Any]:
+    """What a module keeps beside its parameters, a tensor for each storage: buffers, attributes, packed weights."""
     import torch
 
     parts = list(module.modules())
     # The statistics of normalisations are a few numbers a channel, which what was measured has in its constant.
     plain = [part for part in parts if not isinstance(part, torch.nn.modules.batchnorm._NormBase)]
     kept = [value for part in plain for value in (*vars(part).values(), *_packed(part))]
-    sizes = {storage_key(tensor): storage_bytes(tensor) for tensor in _reached(kept, _items)}
+    found = {storage_key(tensor): tensor for tensor in _reached(kept, _items)}
     for parameter in module.parameters():
-        sizes.pop(storage_key(parameter), None)
-    return float(sum(sizes.values()))
+        found.pop(storage_key(parameter), None)
+    return found
 
 
 def _packed(part: Any) -> list[Any]:

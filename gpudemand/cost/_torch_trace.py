@@ -300,6 +300,7 @@ class _Trace:
                 "take what cannot be copied out of its attributes, or pass the network before it is wrapped or sharded."
             ) from error
         self._listener.given = {id(tensor) for tensor in itertools.chain(module.parameters(), module.buffers())}
+        self._listener.feed_state(module)
         for path, part in module.named_modules():
             part.register_forward_pre_hook(functools.partial(self._enter, path))
             part.register_forward_hook(self._leave, always_call=True)
@@ -409,7 +410,7 @@ class _Trace:
             parameter_bytes=float(sum(p.numel() * p.element_size() for p in parameters)),
             n_sparse=self._sparse(),
             n_tensors=sum(p.requires_grad for p in parameters),
-            state_bytes=calls.state_bytes(self._original),
+            state_bytes=float(sum(map(calls.storage_bytes, calls.state_of(self._original).values()))),
         )._replace(caveats=self._caveats())
 
     def _caveats(self) -> list[Caveat]:

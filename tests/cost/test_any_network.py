@@ -577,6 +577,34 @@ def test_what_the_state_holds_is_resident() -> None:
     assert OpGraph.from_torch(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), (4,)).state_bytes == 0
 
 
+@pytest.mark.parametrize(
+    ("second", "each", "fixed"),
+    [
+        (lambda net, x: net.bank, 0, 0),  # it is resident
+        (lambda net, x: net.bank * 2, 0, 1),
+        (lambda net, x: x.new_zeros(64, 512), 0, 1),
+        (lambda net, x: torch.ones(len(x), 64, 512, device=x.device), 1, 0),
+        (lambda net, x: torch.randn_like(x).mean(-1)[:, None, None].expand(-1, 64, 512).clone(), 1, 0),
+    ],
+)
+def test_what_is_saved_and_not_computed_counts_once_a_batch(second, each: int, fixed: int) -> None:
+    class Bank(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Sequential(nn.Linear(16, 64), nn.BatchNorm1d(64), nn.Dropout(0.5))
+            self.register_buffer("bank", torch.zeros(64, 512))
+
+        def forward(self, x):
+            return self.fc(x)[:, None] @ second(self, x)
+
+    graph, size, statistics = OpGraph.from_torch(Bank(), (16,)), 4 * 64 * 512, 4 * 64
+    # Normalisation saves what it reads, and deviations of this and of earlier batches; dropout its mask.
+    saved = 2 * graph.saved_bytes + graph.nodes["fixed_saved_bytes"].sum()
+    assert saved == 2 * 4 * (16 + 64 + 64) + 4 * statistics + (2 * each + fixed) * size
+    assert graph.nodes["fixed_saved_bytes"].sum() in [fixed * size + known * statistics for known in (2, 4)]
+    assert graph.state_bytes == size
+
+
 def test_the_gradient_of_a_sparse_table_is_of_the_rows_looked_up() -> None:
     def least(*, sparse: bool, optimizer: str = "sgd") -> float:
         net = nn.Sequential(nn.Embedding(10**6, 64, sparse=sparse, device="meta"), nn.Linear(64, 1, device="meta"))
