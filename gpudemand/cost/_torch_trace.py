@@ -270,9 +270,11 @@ class _Trace:
             eager = torch.compiler.set_stance("force_eager")
             alone = calls.replaced(torch.distributed, "is_initialized", lambda: False)
             ending = calls.replaced(os, "_exit", sys.exit)
+            # Distributions compute without reading values, but check their parameters by default.
+            unchecked = calls.replaced(torch.distributions.Distribution, "_validate_args", False)
             gradients = torch.set_grad_enabled(self._train is not False)
             try:
-                with gradients, eager, alone, ending, calls.flex_attention_on_cpu():
+                with gradients, eager, alone, ending, unchecked, calls.flex_attention_on_cpu():
                     self._forward(module, args, kwargs)
             except AgainError:
                 raise

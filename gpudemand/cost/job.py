@@ -58,7 +58,7 @@ def _described(model: Any) -> Iterator[Hashable]:
     waiting, seen = [model], set[int]()
     while waiting:
         one = waiting.pop()
-        kind = type(one)
+        kind: Any = type(one)
         if kind in plain:
             yield kind, one
         elif id(one) not in seen:

@@ -660,6 +660,23 @@ def test_a_shape_of_other_than_whole_numbers_is_shown_whole(shape) -> None:
         OpGraph.from_torch(nn.Linear(32, 4), shape)
 
 
+def test_distributions_are_traced_unchecked_and_checked_again() -> None:
+    class Policy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mean, self.choice, self.scale = nn.Linear(8, 4), nn.Linear(8, 3), nn.Parameter(torch.zeros(4))
+
+        def forward(self, x):
+            moves = torch.distributions.Normal(self.mean(x), self.scale.exp())
+            choices = torch.distributions.Categorical(logits=self.choice(x))
+            return moves.log_prob(moves.rsample()).sum(-1) + choices.log_prob(choices.sample()), choices.entropy()
+
+    graph = OpGraph.from_torch(Policy(), (8,))
+    assert graph.flops == _forward(graph) == 2 * 8 * 7
+    with pytest.raises(ValueError, match="scale"):
+        torch.distributions.Normal(torch.zeros(2), torch.tensor([1.0, -1.0]))
+
+
 def test_synchronised_normalisation_is_that_of_one_process() -> None:
     net = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)))
     assert OpGraph.from_torch(net, (3, 8, 8)).flops == 36 * 2 * 216
