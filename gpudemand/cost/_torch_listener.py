@@ -294,8 +294,9 @@ class KernelListener(Listener):
     def _compute(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         import torch
 
-        if self.kernels.backward and not torch.is_grad_enabled():
-            return super()._compute(func, name, args, kwargs)  # not within a checkpoint, which computes anew
+        is_past = self.kernels.backward and not torch.is_grad_enabled()  # not within a checkpoint, which computes anew
+        if is_past or name == "grad":  # a backward pass of its own, which runs as its forward pass did
+            return super()._compute(func, name, args, kwargs)
         plain = name.strip("_")
         type_ = torch_type(plain)
         dtype = torch.float16 if runs_in_half(type_) else torch.float32 if runs_in_single(type_, plain) else None
@@ -308,6 +309,16 @@ class KernelListener(Listener):
             return calls.fused_attention(*args, **kwargs)
         if name in calls.RECURRENT and isinstance(args[2], (list, tuple)) and not calls.is_packed(name, args):
             return self._recurrent(name, args)
+        try:
+            return super()._compute(func, name, args, kwargs)
+        except RuntimeError:
+            dtype = calls.common_type(name, args, kwargs)
+            if dtype is None:
+                raise
+        args, kwargs = (
+            [self._cast(value, dtype) for value in args],
+            {k: self._cast(v, dtype) for k, v in kwargs.items()},
+        )
         return super()._compute(func, name, args, kwargs)
 
     def _recurrent(self, name: str, args: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
 import random
@@ -236,6 +237,19 @@ def density(tensors: Sequence[Any]) -> float:
     return math.prod(
         stored_parts(tensor)[0].numel() / max(tensor.numel(), 1) for tensor in tensors if is_sparse(tensor)
     )
+
+
+def common_type(name: str, args: Any, kwargs: Any) -> Any:
+    """Type for the operands of a call that takes one type only, as scatters; None if they have one already.
+
+    They had before autocast, which promotes the operands of some such calls, too.
+    """
+    import torch
+
+    types = [tensor.dtype for tensor in tensors_in(in_order(name, args, kwargs)) if tensor.is_floating_point()]
+    if len(set(types)) < 2:
+        return None
+    return types[0] if is_in_place(name, kwargs) else functools.reduce(torch.promote_types, types)
 
 
 def known_size(value: Any) -> Any:

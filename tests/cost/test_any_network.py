@@ -379,6 +379,28 @@ def test_gradients_in_the_forward_pass_count() -> None:
     assert graph.flops == _forward(graph) == 2 * 2 * (48 + 16)
 
 
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda net, x, zero: torch.autograd.grad(net(x + zero).sum(), zero, create_graph=True)[0],
+        lambda net, x, zero: net(x).scatter_add(1, torch.zeros_like(x, dtype=torch.long), net(x).softmax(-1)),
+        lambda net, x, zero: net(x).index_add_(0, torch.arange(len(x), device=x.device), net(x).softmax(-1)),
+    ],
+)
+def test_kernels_are_recorded_where_casts_are_out_of_place(compute) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(16, 16)
+
+        def forward(self, x):
+            return self.net(compute(self.net, x, torch.zeros_like(x).requires_grad_()))
+
+    graph = OpGraph.from_torch(Net(), (16,))
+    assert _forward(graph) == graph.flops == 3 * 2 * 16 * 16
+    assert graph.error_scale == 1
+
+
 @pytest.mark.parametrize("draw", [random.random, lambda: torch.rand(()).item(), lambda: torch.rand([])])
 def test_a_graph_of_random_depth_is_the_same_every_time_and_said(draw) -> None:
     class Net(nn.Module):
