@@ -20,7 +20,7 @@ from gpudemand.cost.operators import (
     matmul_flops,
     weighted_flops,
 )
-from gpudemand.cost.tracing import Caveat
+from gpudemand.cost.tracing import BATCH, Caveat
 
 #: Operators that allocate or describe data, or are views in all but name.
 _FREE = frozenset({
@@ -187,12 +187,21 @@ def kernels_of(first: Sequence[Launch], second: Sequence[Launch], batch: int) ->
     return [kernel._replace(calls=number) for kernel, number in calls.items()]
 
 
-#: Said of work that grows with the square of the samples, or launches with them.
-GROWS = Caveat(
-    "its work grows otherwise than the batch, so that the batch may not be its first axis; set batch_first=True or "
-    "transpose in a module around it",
-    math.inf,
-)
+_OTHER_AXIS = "the batch may not be its first axis; set batch_first=True or transpose in a module around it"
+#: Said of launches that grow with the samples.
+GROWS = Caveat(f"its work grows otherwise than the batch: {_OTHER_AXIS}", math.inf)
+
+
+def caveat_on_pairs(samples: int, *, is_whole: bool) -> Caveat:
+    """What is said of work that grows as the square of the samples: of how many it is, perhaps of a whole batch."""
+    text = f"its work grows as the square of the batch, as of a loss over pairs of samples, and is that of {samples:,}"
+    if is_whole:
+        return Caveat(f"{text} samples a batch; for other batches, pass example tensors of as many samples")
+    return Caveat(f"{text} samples; pass example tensors of a whole batch, or {_OTHER_AXIS}", math.inf)
+
+
+#: The same of the traced batch, before other axes are tried.
+PAIRS = caveat_on_pairs(BATCH, is_whole=False)
 
 
 def growth_of(first: Sequence[Launch], second: Sequence[Launch]) -> list[Caveat]:
@@ -204,7 +213,9 @@ def growth_of(first: Sequence[Launch], second: Sequence[Launch]) -> list[Caveat]
         ]
         for launches in (first, second)
     )
-    return [] if not second or (twice[0] <= 2.001 * once[0] and twice[1] <= once[1]) else [GROWS]
+    if not second or (twice[0] <= 2.001 * once[0] and twice[1] <= once[1]):
+        return []
+    return [PAIRS] if twice[1] <= once[1] else [GROWS]
 
 
 def _corresponding(first: Sequence[Launch], second: Sequence[Launch]) -> Sequence[Launch]:

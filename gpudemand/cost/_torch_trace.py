@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, NoReturn
 from gpudemand._validation import InputError
 from gpudemand.cost import _torch_operators as calls
 from gpudemand.cost._surroundings import check_gone, left_as_found
-from gpudemand.cost._torch_kernels import GROWS, Launch, growth_of, kernels_of
+from gpudemand.cost._torch_kernels import GROWS, PAIRS, Launch, caveat_on_pairs, growth_of, kernels_of
 from gpudemand.cost._torch_listener import (
     MAX_CONSTANT,
     AgainError,
@@ -109,21 +109,32 @@ def _on_any_axis(request: _Request, made: list[Any]) -> Traced:
     axes = [1]
     try:
         first = _traced(request, made)
-        axes = axes if GROWS in first.caveats else []
+        axes = axes if {GROWS, PAIRS}.intersection(first.caveats) else []
     except InputError as error:
         # A recurrent layer may have samples first in its input, and second in its state.
         first, axes = error, [1, 0] if len(request.specs) > 1 else []
+    is_first = True
     for other in map(request.turned, axes):
-        with contextlib.suppress(InputError):
-            found = _traced(other, made)
-            fixed = sum(kernel.fixed_flops for kernel in found.kernels)
-            if found.kernels and not fixed and GROWS not in found.caveats:
-                shapes = ", ".join(str(spec.shape) for spec in other.specs)
-                said = Caveat(f"inputs of shape {shapes} are taken to hold {batch_of(other.specs)} samples")
-                return found._replace(caveats=[said, *found.caveats])
+        try:
+            _operators(other.doubled(), made)  # an axis that cannot be longer holds no samples
+            found, is_first = _traced(other, made), False
+        except InputError:
+            continue
+        fixed = sum(kernel.fixed_flops for kernel in found.kernels)
+        if found.kernels and not fixed and not {GROWS, PAIRS}.intersection(found.caveats):
+            shapes = ", ".join(str(spec.shape) for spec in other.specs)
+            said = Caveat(f"inputs of shape {shapes} are taken to hold {batch_of(other.specs)} samples")
+            return found._replace(caveats=[said, *found.caveats])
     if isinstance(first, InputError):
         raise first
-    return first
+    return _on_pairs(request.specs, first, is_first=is_first) if PAIRS in first.caveats else first
+
+
+def _on_pairs(specs: Sequence[InputSpec], traced: Traced, *, is_first: bool) -> Traced:
+    """Say of how many samples the work on pairs of samples is: of a whole batch where examples hold one."""
+    is_whole = is_first and all(spec.example is not None for spec in specs)
+    said = caveat_on_pairs(batch_of(specs), is_whole=is_whole)
+    return traced._replace(caveats=[said if caveat == PAIRS else caveat for caveat in traced.caveats])
 
 
 def _traced(request: _Request, made: list[Any]) -> Traced:

@@ -487,6 +487,25 @@ def test_work_on_pairs_of_samples_is_said(shapes) -> None:
     assert graph.error_scale == 10
 
 
+def test_work_on_pairs_is_that_of_an_example_of_a_whole_batch() -> None:
+    class Alike(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(16, 8, bias=False)
+
+        def forward(self, x, y):
+            return (self.fc(x) @ self.fc(y).T).log_softmax(-1)
+
+    samples, each = 64, 2 * 2 * 16 * 8
+    with pytest.warns(IncompleteTraceWarning, match="square of the batch.* of 64 samples a batch"):
+        graph = OpGraph.from_torch(Alike(), [torch.zeros(samples, 16)] * 2)
+    assert graph.flops == _forward(graph) == each + 2 * 8 * samples
+    assert graph.saved_bytes == 4 * (2 * (16 + 8) + samples)
+    assert graph.error_scale == 1
+    with pytest.warns(IncompleteTraceWarning, match="square of the batch.* of 2 samples; pass example tensors"):
+        assert OpGraph.from_torch(Alike(), [(16,), (16,)]).flops == each + 2 * 8 * 2
+
+
 @pytest.mark.parametrize("last", [False, True])
 def test_samples_of_a_bag_are_its_bags(last: bool) -> None:
     class Bags(nn.Module):
