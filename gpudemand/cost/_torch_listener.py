@@ -140,8 +140,8 @@ class Listener:
             return calls.recurrent_result(name, args)
         if name == "scaled_dot_product_attention":
             args, kwargs = calls.fused_arguments(*args, **kwargs)
-        if name == "flex_attention":
-            return self._flex_attention(*args[:3])
+        if name in ("flex_attention", "ctc_loss"):
+            return getattr(self, f"_{name}")(*calls.in_order(name, args, kwargs))
         if name.strip("_") == "grouped_mm":
             return calls.grouped_product(func, args, kwargs)
         if name in ("to", "_to_copy") or "device" in kwargs:
@@ -169,7 +169,7 @@ class Listener:
         is_device = isinstance(value, torch.device) or (isinstance(value, str) and value.split(":")[0] in names)
         return torch.device(self._place) if is_device else value
 
-    def _flex_attention(self, query: Any, key: Any, value: Any) -> Any:
+    def _flex_attention(self, query: Any, key: Any, value: Any, *_: Any) -> Any:
         """Result of attention with a mask or a change of scores by a function: output, log sums, maxima."""
         import torch
 
@@ -178,6 +178,12 @@ class Listener:
         sums, maxima = (query.new_empty(query.shape[:-1], dtype=torch.float32) for _ in range(2))
         self._saved += [query, key, value, out, sums] if is_tracked else []
         return out, sums, maxima
+
+    def _ctc_loss(self, log_probs: Any, targets: Any, *options: Any) -> Any:
+        """Loss over all alignments of a text, whose lengths have no values in a trace: as long as they can be."""
+        losses, forward = calls.ctc_losses(log_probs, targets)
+        self._saved += [log_probs, targets, forward, losses] if losses.requires_grad else []
+        return calls.reduced(losses, *options)
 
     def _trace_into(self, func: FunctionType, args: Any, kwargs: Any) -> Any:
         """Run a Python function of PyTorch with the mode on, so that the calls inside it are recorded."""
@@ -336,10 +342,15 @@ class KernelListener(Listener):
                     self.kernels.add_products(matrix, samples, 1, backward=True)
         return calls.opaque(calls.recurrent_result(name, args), [source, *weights])
 
-    def _flex_attention(self, query: Any, key: Any, value: Any) -> Any:
+    def _flex_attention(self, query: Any, key: Any, value: Any, *_: Any) -> Any:
         """Attention as its one kernel, whatever function changes its scores."""
         _, *statistics = super()._flex_attention(query, key, value)
         return calls.fused_attention(query, key, value, enable_gqa=True), *statistics
+
+    def _ctc_loss(self, log_probs: Any, targets: Any, *options: Any) -> Any:
+        """The loss as a look-up of the labels at each step, which moves about as much."""
+        found = log_probs.gather(-1, calls.ctc_states(log_probs, targets))
+        return calls.reduced(found.sum((0, -1)), *options)
 
     def _cast(self, value: Any, dtype: Any) -> Any:
         """Cast tensors, also in lists; doubles and integers stay as they are."""

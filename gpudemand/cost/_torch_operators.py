@@ -338,6 +338,27 @@ def recurrent_state(type_: str, name: str, args: Any, result: Any) -> float:
     return result.numel() * result.element_size() * per_output
 
 
+def ctc_states(log_probs: Any, targets: Any) -> Any:
+    """Indices of the labels that an alignment may be at, each step, with a blank around each: steps first."""
+    import torch
+
+    samples = log_probs.shape[1:-1]
+    length = targets.shape[-1] if targets.dim() > 1 else targets.numel() // math.prod(samples)
+    return targets.new_zeros((*log_probs.shape[:-1], 2 * length + 1), dtype=torch.long)
+
+
+def ctc_losses(log_probs: Any, targets: Any) -> tuple[Any, Any]:
+    """Loss of each sample, and the probabilities of alignments up to each step, without computing them."""
+    is_tracked = needs_gradient(log_probs)
+    losses = log_probs.new_empty(log_probs.shape[1:-1]).requires_grad_(is_tracked)
+    return losses, log_probs.new_empty(ctc_states(log_probs, targets).shape)
+
+
+def reduced(losses: Any, _inputs: Any, _targets: Any, _blank: int = 0, reduction: int = 1, *_: Any) -> Any:
+    """A loss from those of samples: 0 is none of a reduction, 1 their mean, 2 their sum."""
+    return losses.mean() if reduction == 1 else losses.sum() if reduction == 2 else losses
+
+
 def needs_gradient(*tensors: Any) -> bool:
     """Whether autograd follows a call on some tensors."""
     import torch

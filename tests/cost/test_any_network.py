@@ -401,6 +401,25 @@ def test_kernels_are_recorded_where_casts_are_out_of_place(compute) -> None:
     assert graph.error_scale == 1
 
 
+@pytest.mark.parametrize(
+    "lengths", [lambda samples, length: (length,) * samples, lambda samples, length: torch.full((samples,), length)]
+)
+def test_the_loss_of_alignments_needs_no_lengths(lengths) -> None:
+    class Aligned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(16, 20)
+
+        def forward(self, x, y):
+            log_probs = self.fc(x).log_softmax(-1).transpose(0, 1)
+            return functional.ctc_loss(log_probs, y, *(lengths(len(y), one.shape[1]) for one in (x, y)))
+
+    graph = OpGraph.from_torch(Aligned(), [(40, 16), (8,)], input_dtype=["float32", "int64"])
+    assert graph.flops == _forward(graph) == 2 * 40 * 16 * 20
+    assert graph.saved_bytes == pytest.approx(4 * 40 * (16 + 20 + 2 * 8 + 1) + 8 * 8, rel=0.01)
+    assert graph.error_scale == 1
+
+
 @pytest.mark.parametrize("draw", [random.random, lambda: torch.rand(()).item(), lambda: torch.rand([])])
 def test_a_graph_of_random_depth_is_the_same_every_time_and_said(draw) -> None:
     class Net(nn.Module):
