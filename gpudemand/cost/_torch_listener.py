@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
 from collections.abc import Callable, Hashable, Sequence
@@ -78,6 +79,8 @@ class Listener:
         self._casts: dict[int, tuple[Any, Any]] = {}
         #: Identities of the parameters and buffers of the copy, which live as long as it.
         self.given: set[int] = set()
+        #: Whether what is saved waits in the memory of the host.
+        self.is_offloading = False
 
     def feed(self, tensor: Any, *, undeclared: int | None = None) -> None:
         """Declare an input; `undeclared` is its position if its type is not declared."""
@@ -100,12 +103,40 @@ class Listener:
     def save(self, tensor: Any) -> int:
         """Note that autograd saves `tensor`: a pack hook of ``saved_tensors_hooks``."""
         self._saved.append(tensor)
+        return self._keep(tensor)
+
+    def _keep(self, tensor: Any) -> int:
         self._kept.append(tensor)
         return len(self._kept) - 1  # a result that its own operator refers to would never be freed
 
     def saved(self, number: int) -> Any:
         """Return what `save` noted: an unpack hook."""
         return self._kept[number]
+
+    def network_hooks(self) -> AbstractContextManager[None]:
+        """Context in which hooks of the network, which take the place of these ones, say what they keep."""
+        from torch.autograd import graph
+
+        set_hooks: Callable[..., None] = graph.saved_tensors_hooks.__init__
+
+        def init(hooks: Any, pack: Any, unpack: Any) -> None:
+            if isinstance(hooks, graph.save_on_cpu):
+                self.is_offloading = True
+                pack, unpack = self._keep, self.saved
+            elif pack != self.save:
+                pack = functools.partial(self._pack, pack)
+            set_hooks(hooks, pack, unpack)
+
+        return calls.replaced(graph.saved_tensors_hooks, "__init__", init)
+
+    def _pack(self, pack: Callable[[Any], Any], tensor: Any) -> Any:
+        """Note what a hook of the network keeps of a tensor."""
+        packed, key = pack(tensor), calls.storage_key(tensor)
+        kept = list(calls.tensors_in(packed))
+        self._saved += kept
+        for one in kept if key in self._parameters or key in self._state else []:
+            self._recorder.declare_fixed(calls.storage_key(one))
+        return packed
 
     def attribute_saved(self) -> None:
         """Attribute the tensors saved since the last operator to it."""

@@ -283,9 +283,10 @@ class _Trace:
             ending = calls.replaced(os, "_exit", sys.exit)
             # Distributions compute without reading values, but check their parameters by default.
             unchecked = calls.replaced(torch.distributions.Distribution, "_validate_args", False)
+            hooks = self._listener.network_hooks()
             gradients = torch.set_grad_enabled(self._train is not False)
             try:
-                with gradients, eager, alone, ending, unchecked, calls.flex_attention_on_cpu():
+                with gradients, eager, alone, ending, unchecked, hooks, calls.flex_attention_on_cpu():
                     self._forward(module, args, kwargs)
             except AgainError:
                 raise
@@ -430,6 +431,10 @@ class _Trace:
         every, counted = self._listener.kernels.flops, self._listener.counted
         if not self._saves:
             return [Caveat("what is saved for the backward pass is not known, as torch.func takes gradients", math.inf)]
+        if self._listener.is_offloading:
+            return [
+                Caveat("what it saves waits in the memory of the host, and the time of copies is left out", math.inf)
+            ]
         if every <= _ENOUGH * counted:
             return []
         missing = (every - counted) / batch_of(self._specs)

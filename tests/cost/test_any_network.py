@@ -420,6 +420,37 @@ def test_the_loss_of_alignments_needs_no_lengths(lengths) -> None:
     assert graph.error_scale == 1
 
 
+class Saver(nn.Module):
+    """Saves what autograd needs by hooks of its own."""
+
+    def __init__(self, hooks) -> None:
+        super().__init__()
+        self.hooks, self.net = hooks, nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64))
+
+    def forward(self, x):
+        with self.hooks():
+            return self.net(x)
+
+
+def test_hooks_of_a_network_say_what_they_keep() -> None:
+    def compressed():
+        return torch.autograd.graph.saved_tensors_hooks(lambda x: x.half(), lambda x: x.float())
+
+    graph = OpGraph.from_torch(Saver(compressed), (64,))
+    # Autograd hands the output of the activation over twice, and weights, too.
+    assert graph.saved_bytes == 2 * (64 + 2 * 128)
+    assert graph.nodes["fixed_saved_bytes"].sum() == 2 * 128 * 64
+    assert graph.kernels is not None
+    assert torch.autograd.graph.saved_tensors_hooks.__init__.__module__ == "torch.autograd.graph"
+
+
+def test_what_waits_in_the_memory_of_the_host_is_not_saved_on_the_device() -> None:
+    with pytest.warns(IncompleteTraceWarning, match="memory of the host"):
+        graph = OpGraph.from_torch(Saver(torch.autograd.graph.save_on_cpu), (64,))
+    assert graph.flops == _forward(graph) == 2 * 2 * 64 * 128
+    assert graph.saved_bytes == 0
+
+
 @pytest.mark.parametrize("draw", [random.random, lambda: torch.rand(()).item(), lambda: torch.rand([])])
 def test_a_graph_of_random_depth_is_the_same_every_time_and_said(draw) -> None:
     class Net(nn.Module):
