@@ -37,7 +37,6 @@ from gpudemand.cost._torch_listener import (
 )
 from gpudemand.cost.operators import Kernel
 from gpudemand.cost.tracing import (
-    BATCH,
     Caveat,
     InputSpec,
     Recorder,
@@ -143,15 +142,17 @@ def _traced(request: _Request, made: list[Any]) -> Traced:
     found = [traced]
     if is_random:
         found += [_operators(request._replace(seed=seed), made)[0] for seed in _SEEDS[1:]]
-    seed = max(range(len(found)), key=lambda number: found[number].flops)
+    batch = batch_of(request.specs)
+    flops = [one.flops_at(batch) for one in found]
+    seed = max(range(len(found)), key=flops.__getitem__)
     caveats = []
     if any(other.operators != traced.operators for other in found):
-        least, most = min(one.flops for one in found), found[seed].flops
+        least, most = min(flops), flops[seed]
         text = f"its operators depend on random numbers, {least:.3g} to {most:.3g} operations a sample"
         caveats.append(Caveat(f"{text} in {len(found)} passes; the largest counts", _ratio(most, least)))
     kernels, said = _kernels(request._replace(seed=seed), made)
     caveats += [*found[seed].caveats, *said]
-    caveats += _missing_kernels(found[seed], kernels)
+    caveats += _missing_kernels(found[seed], kernels, batch)
     return found[seed]._replace(kernels=kernels, caveats=caveats)
 
 
@@ -160,20 +161,21 @@ def _ratio(one: float, other: float) -> float:
     return max(one, other) / min(one, other) if min(one, other) > 0.0 else math.inf
 
 
-def _missing_kernels(traced: Traced, kernels: Sequence[Kernel]) -> list[Caveat]:
+def _missing_kernels(traced: Traced, kernels: Sequence[Kernel], batch: int) -> list[Caveat]:
     """What of the operators is not in the kernels, or grows otherwise with the batch."""
     if not kernels:
         return []
     spared = sum(0.5 * call.flops for call in traced.operators if call.type == "Attention")  # by a causal mask
     forward = [kernel for kernel in kernels if not kernel.backward]
     grown, fixed = (sum(k.calls * getattr(k, name) for k in forward) for name in ("flops", "fixed_flops"))
-    done, known = grown + fixed / BATCH, sum(call.fixed_flops for call in traced.operators)
-    if traced.flops - spared <= done * _ENOUGH and done <= traced.flops * _ENOUGH:
+    flops, done = traced.flops_at(batch), grown + fixed / batch
+    known = sum(call.fixed_flops for call in traced.operators)
+    if flops - spared <= done * _ENOUGH and done <= flops * _ENOUGH:
         # Of a product of three factors the batch decides which two come first.
-        is_odd = grown > 0.0 and abs(fixed - known) > (_ENOUGH - 1.0) * BATCH * done
+        is_odd = grown > 0.0 and abs(fixed - known) > (_ENOUGH - 1.0) * batch * done
         return [Caveat("in which order it multiplies depends on the batch", _ratio(done, grown))] if is_odd else []
-    text = f"its operators have {traced.flops:.3g} operations a sample, the kernels of its forward pass {done:.3g}"
-    return [Caveat(text, _ratio(traced.flops, done))]
+    text = f"its operators have {flops:.3g} operations a sample, the kernels of its forward pass {done:.3g}"
+    return [Caveat(text, _ratio(flops, done))]
 
 
 #: Ratio of operations from which on they differ.
@@ -192,12 +194,12 @@ def _operators(request: _Request, made: list[Any]) -> tuple[Traced, bool]:
 
 
 def _operators_on(place: str, request: _Request, made: list[Any]) -> tuple[Traced, bool]:
-    """Record operators; with twice as many samples, too, if some read parameters alone, as what they make may grow."""
-    trace = _Trace(request, place, made)
+    """Record operators; with twice as many samples, too, where some may be as large for every batch."""
+    trace, doubled = _Trace(request, place, made), request.doubled()
     traced = trace.run()
-    if trace.has_fixed:
+    if trace.has_fixed or any(one.shape == two.shape for one, two in zip(request.specs, doubled.specs, strict=True)):
         with contextlib.suppress(InputError):
-            twice = _Trace(request.doubled(), place, made).run()
+            twice = _Trace(doubled, place, made).run()
             operators = with_fixed(traced.operators, twice.operators, batch_of(request.specs))
             traced = traced._replace(operators=operators)
     return traced, trace.is_random

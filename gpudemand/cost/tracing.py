@@ -34,10 +34,9 @@ class Traced(NamedTuple):
     kernels: Sequence[Kernel] = ()
     caveats: Sequence[Caveat] = ()
 
-    @property
-    def flops(self) -> float:
-        """Operations of the forward pass a sample, of a traced batch those that are independent of it shared out."""
-        return sum(call.flops + call.fixed_flops / BATCH for call in self.operators)
+    def flops_at(self, batch: int) -> float:
+        """Operations of the forward pass a sample, those that are independent of the batch shared out."""
+        return sum(call.flops + call.fixed_flops / batch for call in self.operators)
 
 
 class Recorder:
