@@ -17,6 +17,8 @@ from pathlib import Path
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
+from gpudemand._validation import InputError
+
 #: Objects that are looked at, at most; libraries are left out, so that few networks reach it.
 _MOST_OBJECTS = 200_000
 #: Tensors of more elements are not copied, as masks and counters are smaller.
@@ -55,7 +57,7 @@ def _reachable(network: Any, skipped: set[int]) -> list[Any]:
         if _is_own(one, own):
             found.append(one)
             waiting.extend(_referents(one))
-            waiting.extend((_fields(one) or {}).values())
+            waiting.extend((fields_of(one) or {}).values())
     return found
 
 
@@ -75,7 +77,7 @@ def _holds_links(table: dict[Any, Any], size: int) -> bool:
     return len(table) == size and all(type(link).__name__ == "_lru_list_elem" for link in table.values())
 
 
-def _fields(one: Any) -> Any:
+def fields_of(one: Any) -> Any:
     """Attributes of an object, which is asked nothing: some libraries import what they are asked for, or raise."""
     try:
         return object.__getattribute__(one, "__dict__")
@@ -91,7 +93,7 @@ def _is_own(one: Any, own: set[str]) -> bool:
     if _is_of(kind, "torch", "Tensor") or _is_of(kind, "torch.nn", "Module") or _is_of(kind, "keras", "Layer"):
         return True
     is_named = issubclass(kind, (type, FunctionType, ModuleType))
-    fields = _fields(one) if is_named else {}
+    fields = fields_of(one) if is_named else {}
     place = fields.get("__name__") if issubclass(kind, ModuleType) else (one if is_named else kind).__module__
     root = str(place).partition(".")[0]
     return root in own or (root in _PLAIN and not is_named) or not _is_library(root)
@@ -122,7 +124,7 @@ def _undo(found: Any) -> Callable[[], None] | None:
         if issubclass(kind, container):
             return functools.partial(_restore_items, found, container, list(container.__iter__(found)))
     if issubclass(kind, CellType):
-        return functools.partial(_restore_cell, found, _content(found))
+        return functools.partial(_restore_cell, found, content_of(found))
     if issubclass(kind, type):
         put, remove = functools.partial(setattr, found), functools.partial(delattr, found)
         return functools.partial(_restore_names, vars(found), put, remove, dict(vars(found)))
@@ -130,7 +132,7 @@ def _undo(found: Any) -> Callable[[], None] | None:
         return functools.partial(_restore_cache, found, found.cache_info().misses)
     if _is_of(kind, "torch", "Tensor"):
         return _undo_tensor(found)
-    fields = _fields(found)  # of some objects a view that nobody can write to
+    fields = fields_of(found)  # of some objects a view that nobody can write to
     return _undo_dict(fields) if issubclass(type(fields), dict) else None
 
 
@@ -155,17 +157,18 @@ def _restore_items(found: Any, container: type[Any], before: list[Any]) -> None:
         (found.update if isinstance(found, set) else found.extend)(before)
 
 
-def _content(cell: CellType) -> Any:
+def content_of(cell: CellType) -> Any:
+    """What a cell of a closure holds; a marker for a variable that is not set yet."""
     try:
         return cell.cell_contents
-    except ValueError:  # of a variable that is not set yet
+    except ValueError:
         return _MISSING
 
 
 def _restore_cell(cell: CellType, before: Any) -> None:
     if before is _MISSING:
         del cell.cell_contents
-    elif _content(cell) is not before:
+    elif content_of(cell) is not before:
         cell.cell_contents = before
 
 
@@ -189,3 +192,18 @@ def _restore_tensor(tensor: Any, version: int | None, before: Any) -> None:
     if version is None or tensor._version != version:
         with torch.inference_mode(version is None):
             tensor.detach().copy_(before)
+
+
+def check_gone(name: str, made: list[Any]) -> None:
+    """Raise `InputError` if something still refers to a tensor that was made in the trace."""
+    if all(reference() is None for reference in made):
+        return
+    gc.collect()
+    alive = [tensor for reference in made if (tensor := reference()) is not None]
+    # PyTorch itself may hold some, where no code reaches them.
+    holders = [found for found in gc.get_referrers(*alive) if found is not alive] if alive else []
+    if any(isinstance(found, (dict, list, tuple, set, deque, CellType)) for found in holders):
+        raise InputError(
+            f"the forward pass of {name} keeps tensors outside of the module, where a trace cannot remove them; let it "
+            "keep them in its attributes, and build the model anew."
+        )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand.cost._surroundings import content_of, fields_of
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, OPTIMIZERS
 from gpudemand.cost.meter import CHOICES, check_keras
@@ -37,15 +40,57 @@ def framework_of(model: Any) -> str:
 
 
 def fingerprint(model: Any, framework: str) -> Hashable:
-    """Types, modes and shapes of the layers, which may be frozen, added or replaced after a first trace."""
+    """What the graph of a model depends on, which may be changed after a first trace.
+
+    Of a Keras model the shapes and types of its weights; of a module all that it holds: modes, options, functions, and
+    the layout of tensors.
+    """
     if framework == "keras":
-        return tuple((tuple(weight.shape), weight.trainable) for weight in model.weights)
-    parts = tuple((type(part), part.training) for part in model.modules())
-    # A lazy parameter has no shape yet.
-    shapes = (None if hasattr(weight, "materialize") else tuple(weight.shape) for weight in model.parameters())
-    return parts, tuple(zip(shapes, (weight.requires_grad for weight in model.parameters()), strict=True))
+        return tuple((tuple(weight.shape), str(weight.dtype), weight.trainable) for weight in model.weights)
+    return tuple(_described(model))
 
 
+def _described(model: Any) -> Iterator[Hashable]:
+    """What a module and the objects that it holds are, each once; of tensors not the values."""
+    import torch
+
+    plain = (*_PLAIN, torch.dtype, torch.device, torch.memory_format, torch.layout)
+    waiting, seen = [model], set[int]()
+    while waiting:
+        one = waiting.pop()
+        kind: Any = type(one)
+        if kind in plain:
+            yield kind, one
+        elif id(one) not in seen:
+            seen.add(id(one))
+            yield kind
+            if isinstance(one, torch.Tensor):
+                # A lazy parameter has no shape yet.
+                yield None if hasattr(one, "materialize") else (tuple(one.shape), one.dtype, one.requires_grad)
+            elif isinstance(one, (type, ModuleType, CodeType)):
+                yield id(one)
+            else:
+                waiting += _held(one)
+
+
+def _held(one: Any) -> Iterable[Any]:
+    """What an object refers to, in order."""
+    if isinstance(one, dict):
+        return [*one, *one.values()]
+    if isinstance(one, (list, tuple, set, frozenset, deque)):
+        return one
+    if isinstance(one, FunctionType):
+        return [one.__code__, *map(content_of, one.__closure__ or ()), *(one.__defaults__ or ())]
+    if isinstance(one, functools.partial):
+        return one.func, one.args, one.keywords
+    if isinstance(one, MethodType):
+        return one.__func__, one.__self__
+    fields = fields_of(one) or {}
+    return [*fields, *fields.values()]
+
+
+#: Types of values that are compared as they are.
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
 #: Model -> fingerprint and inputs -> graph, for as long as the model lives.
 _GRAPHS: WeakKeyDictionary[Any, dict[Hashable, OpGraph]] = WeakKeyDictionary()
 #: Names that an option may have.

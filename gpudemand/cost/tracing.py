@@ -34,10 +34,9 @@ class Traced(NamedTuple):
     kernels: Sequence[Kernel] = ()
     caveats: Sequence[Caveat] = ()
 
-    @property
-    def flops(self) -> float:
-        """Operations of the forward pass a sample, of a traced batch those that are independent of it shared out."""
-        return sum(call.flops + call.fixed_flops / BATCH for call in self.operators)
+    def flops_at(self, batch: int) -> float:
+        """Operations of the forward pass a sample, those that are independent of the batch shared out."""
+        return sum(call.flops + call.fixed_flops / batch for call in self.operators)
 
 
 class Recorder:
@@ -56,8 +55,10 @@ class Recorder:
         self._producer: dict[Hashable, int | None] = {}
         self._batched: set[Hashable] = set()
         self._saved: set[Hashable] = set()
+        self._fixed: set[Hashable] = set()
+        self._constants: set[Hashable] = set()
         self._seen_parameters: set[Hashable] = set()
-        #: Whether an operator reads parameters alone.
+        #: Whether an operator reads parameters alone, or saves a constant, which may be as large for every batch.
         self.has_fixed = False
 
     def feed(self, key: Hashable, *, batched: bool) -> None:
@@ -65,6 +66,14 @@ class Recorder:
         self._producer[key] = None
         if batched:
             self._batched.add(key)
+
+    def declare_fixed(self, key: Hashable) -> None:
+        """Declare data that the network has before its forward pass, whatever the batch."""
+        self._fixed.add(key)
+
+    def declare_constant(self, key: Hashable) -> None:
+        """Declare data that a forward pass makes of neither inputs nor parameters."""
+        self._constants.add(key)
 
     def is_live(self, key: Hashable) -> bool:
         """Whether data depends on inputs or parameters; everything else is a constant."""
@@ -133,7 +142,9 @@ class Recorder:
         if key not in self._saved and self._calls:
             self._saved.add(key)
             call = self._calls[-1]
-            if self.is_live(key) and key not in self._batched:
+            is_live = self.is_live(key)
+            self.has_fixed |= key in self._constants and not is_live
+            if key in self._fixed or (is_live and key not in self._batched):
                 self._calls[-1] = call._replace(fixed_saved_bytes=call.fixed_saved_bytes + n_bytes)
             else:
                 self._calls[-1] = call._replace(saved_bytes=call.saved_bytes + n_bytes / self._batch)

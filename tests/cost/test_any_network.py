@@ -379,6 +379,78 @@ def test_gradients_in_the_forward_pass_count() -> None:
     assert graph.flops == _forward(graph) == 2 * 2 * (48 + 16)
 
 
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda net, x, zero: torch.autograd.grad(net(x + zero).sum(), zero, create_graph=True)[0],
+        lambda net, x, zero: net(x).scatter_add(1, torch.zeros_like(x, dtype=torch.long), net(x).softmax(-1)),
+        lambda net, x, zero: net(x).index_add_(0, torch.arange(len(x), device=x.device), net(x).softmax(-1)),
+    ],
+)
+def test_kernels_are_recorded_where_casts_are_out_of_place(compute) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(16, 16)
+
+        def forward(self, x):
+            return self.net(compute(self.net, x, torch.zeros_like(x).requires_grad_()))
+
+    graph = OpGraph.from_torch(Net(), (16,))
+    assert _forward(graph) == graph.flops == 3 * 2 * 16 * 16
+    assert graph.error_scale == 1
+
+
+@pytest.mark.parametrize(
+    "lengths", [lambda samples, length: (length,) * samples, lambda samples, length: torch.full((samples,), length)]
+)
+def test_the_loss_of_alignments_needs_no_lengths(lengths) -> None:
+    class Aligned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(16, 20)
+
+        def forward(self, x, y):
+            log_probs = self.fc(x).log_softmax(-1).transpose(0, 1)
+            return functional.ctc_loss(log_probs, y, *(lengths(len(y), one.shape[1]) for one in (x, y)))
+
+    graph = OpGraph.from_torch(Aligned(), [(40, 16), (8,)], input_dtype=["float32", "int64"])
+    assert graph.flops == _forward(graph) == 2 * 40 * 16 * 20
+    assert graph.saved_bytes == pytest.approx(4 * 40 * (16 + 20 + 2 * 8 + 1) + 8 * 8, rel=0.01)
+    assert graph.error_scale == 1
+
+
+class Saver(nn.Module):
+    """Saves what autograd needs by hooks of its own."""
+
+    def __init__(self, hooks) -> None:
+        super().__init__()
+        self.hooks, self.net = hooks, nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64))
+
+    def forward(self, x):
+        with self.hooks():
+            return self.net(x)
+
+
+def test_hooks_of_a_network_say_what_they_keep() -> None:
+    def compressed():
+        return torch.autograd.graph.saved_tensors_hooks(lambda x: x.half(), lambda x: x.float())
+
+    graph = OpGraph.from_torch(Saver(compressed), (64,))
+    # Autograd hands the output of the activation over twice, and weights, too.
+    assert graph.saved_bytes == 2 * (64 + 2 * 128)
+    assert graph.nodes["fixed_saved_bytes"].sum() == 2 * 128 * 64
+    assert graph.kernels is not None
+    assert torch.autograd.graph.saved_tensors_hooks.__init__.__module__ == "torch.autograd.graph"
+
+
+def test_what_waits_in_the_memory_of_the_host_is_not_saved_on_the_device() -> None:
+    with pytest.warns(IncompleteTraceWarning, match="memory of the host"):
+        graph = OpGraph.from_torch(Saver(torch.autograd.graph.save_on_cpu), (64,))
+    assert graph.flops == _forward(graph) == 2 * 2 * 64 * 128
+    assert graph.saved_bytes == 0
+
+
 @pytest.mark.parametrize("draw", [random.random, lambda: torch.rand(()).item(), lambda: torch.rand([])])
 def test_a_graph_of_random_depth_is_the_same_every_time_and_said(draw) -> None:
     class Net(nn.Module):
@@ -463,6 +535,41 @@ def test_work_on_pairs_of_samples_is_said(shapes) -> None:
     with pytest.warns(IncompleteTraceWarning, match="may not be its first axis"):
         graph = OpGraph.from_torch(Contrast(), shapes)
     assert graph.error_scale == 10
+
+
+def test_work_on_pairs_is_that_of_an_example_of_a_whole_batch() -> None:
+    class Alike(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(16, 8, bias=False)
+
+        def forward(self, x, y):
+            return (self.fc(x) @ self.fc(y).T).log_softmax(-1)
+
+    samples, each = 64, 2 * 2 * 16 * 8
+    with pytest.warns(IncompleteTraceWarning, match="square of the batch.* of 64 samples a batch"):
+        graph = OpGraph.from_torch(Alike(), [torch.zeros(samples, 16)] * 2)
+    assert graph.flops == _forward(graph) == each + 2 * 8 * samples
+    assert graph.saved_bytes == 4 * (2 * (16 + 8) + samples)
+    assert graph.error_scale == 1
+    with pytest.warns(IncompleteTraceWarning, match="square of the batch.* of 2 samples; pass example tensors"):
+        assert OpGraph.from_torch(Alike(), [(16,), (16,)]).flops == each + 2 * 8 * 2
+
+
+@pytest.mark.parametrize("n_nodes", [20, 200])
+def test_the_edges_of_an_example_graph_are_as_many_whatever_its_nodes(n_nodes: int) -> None:
+    class Messages(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.nodes, self.edges = nn.Linear(16, 32), nn.Linear(64, 32)
+
+        def forward(self, x, ends):
+            h = self.nodes(x)
+            return torch.zeros_like(h).index_add_(0, ends[1], self.edges(torch.cat([h[ends[0]], h[ends[1]]], -1)))
+
+    graph = OpGraph.from_torch(Messages(), [torch.zeros(n_nodes, 16), torch.zeros(2, 80, dtype=torch.long)])
+    assert (graph.flops, graph.nodes["fixed_flops"].sum()) == (2 * 16 * 32, 80 * 2 * 64 * 32)
+    assert graph.error_scale == 1
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -577,6 +684,34 @@ def test_what_the_state_holds_is_resident() -> None:
     assert OpGraph.from_torch(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), (4,)).state_bytes == 0
 
 
+@pytest.mark.parametrize(
+    ("second", "each", "fixed"),
+    [
+        (lambda net, x: net.bank, 0, 0),  # it is resident
+        (lambda net, x: net.bank * 2, 0, 1),
+        (lambda net, x: x.new_zeros(64, 512), 0, 1),
+        (lambda net, x: torch.ones(len(x), 64, 512, device=x.device), 1, 0),
+        (lambda net, x: torch.randn_like(x).mean(-1)[:, None, None].expand(-1, 64, 512).clone(), 1, 0),
+    ],
+)
+def test_what_is_saved_and_not_computed_counts_once_a_batch(second, each: int, fixed: int) -> None:
+    class Bank(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Sequential(nn.Linear(16, 64), nn.BatchNorm1d(64), nn.Dropout(0.5))
+            self.register_buffer("bank", torch.zeros(64, 512))
+
+        def forward(self, x):
+            return self.fc(x)[:, None] @ second(self, x)
+
+    graph, size, statistics = OpGraph.from_torch(Bank(), (16,)), 4 * 64 * 512, 4 * 64
+    # Normalisation saves what it reads, and deviations of this and of earlier batches; dropout its mask.
+    saved = 2 * graph.saved_bytes + graph.nodes["fixed_saved_bytes"].sum()
+    assert saved == 2 * 4 * (16 + 64 + 64) + 4 * statistics + (2 * each + fixed) * size
+    assert graph.nodes["fixed_saved_bytes"].sum() in [fixed * size + known * statistics for known in (2, 4)]
+    assert graph.state_bytes == size
+
+
 def test_the_gradient_of_a_sparse_table_is_of_the_rows_looked_up() -> None:
     def least(*, sparse: bool, optimizer: str = "sgd") -> float:
         net = nn.Sequential(nn.Embedding(10**6, 64, sparse=sparse, device="meta"), nn.Linear(64, 1, device="meta"))
@@ -630,6 +765,23 @@ def test_a_network_that_takes_other_than_tensors_is_refused_with_what_works(shap
 def test_a_shape_of_other_than_whole_numbers_is_shown_whole(shape) -> None:
     with pytest.raises(InputError, match=r"input_shape=\(3, "):
         OpGraph.from_torch(nn.Linear(32, 4), shape)
+
+
+def test_distributions_are_traced_unchecked_and_checked_again() -> None:
+    class Policy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mean, self.choice, self.scale = nn.Linear(8, 4), nn.Linear(8, 3), nn.Parameter(torch.zeros(4))
+
+        def forward(self, x):
+            moves = torch.distributions.Normal(self.mean(x), self.scale.exp())
+            choices = torch.distributions.Categorical(logits=self.choice(x))
+            return moves.log_prob(moves.rsample()).sum(-1) + choices.log_prob(choices.sample()), choices.entropy()
+
+    graph = OpGraph.from_torch(Policy(), (8,))
+    assert graph.flops == _forward(graph) == 2 * 8 * 7
+    with pytest.raises(ValueError, match="scale"):
+        torch.distributions.Normal(torch.zeros(2), torch.tensor([1.0, -1.0]))
 
 
 def test_synchronised_normalisation_is_that_of_one_process() -> None:

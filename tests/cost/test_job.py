@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import types
 import weakref
 from dataclasses import replace
 
@@ -123,6 +125,32 @@ def test_a_modified_network_is_traced_again(net):
     assert frozen.n_trainable < before.n_trainable
     net[1] = torch.nn.Tanh()
     assert "Tanh" in set(TrainingJob(net, (3, 8, 8)).graph.nodes["type"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net: net.double(),
+        lambda net: setattr(net, "depth", 1),
+        lambda net: net.options["layers"].append(3),
+        lambda net: setattr(net.config, "use_cache", False),
+        lambda net: setattr(net, "run", functools.partial(sorted, reverse=False)),
+        lambda net: setattr(net[0], "scale", lambda x: x * net.factor),
+        lambda net: net.register_buffer("bank", torch.zeros(4)),
+        lambda net: net[0].register_forward_hook(lambda *_: None),
+    ],
+)
+def test_whatever_a_network_holds_is_part_of_its_fingerprint(net, change):
+    net.depth, net.options, net.config = 2, {"layers": [1, 2]}, types.SimpleNamespace(use_cache=True, owner=net)
+    net.run, net.factor = functools.partial(sorted, reverse=True), 2.0
+    net.register_buffer("bank", torch.zeros(3))
+    before = job_module.fingerprint(net, "torch")
+    with torch.no_grad():
+        net[0].weight.add_(1.0)
+        net.bank.add_(1.0)
+    assert job_module.fingerprint(net, "torch") == before
+    change(net)
+    assert job_module.fingerprint(net, "torch") != before
 
 
 def test_graphs_do_not_keep_networks_alive():

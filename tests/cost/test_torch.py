@@ -20,9 +20,9 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from gpudemand._validation import InputError  # noqa: E402
-from gpudemand.cost import _torch_operators as _torch_kernels  # noqa: E402
+from gpudemand.cost import _torch_kernels  # noqa: E402
+from gpudemand.cost._torch_listener import Listener  # noqa: E402
 from gpudemand.cost._torch_trace import (  # noqa: E402
-    Listener,
     _kernels,
     _operators,
     _operators_on,
