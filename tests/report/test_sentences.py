@@ -87,7 +87,7 @@ def test_what_leaves_and_arrives_is_named_with_the_order():
     steps = [("2026-07-10T00:00:00+00:00", -40.0, None), ("2026-07-20T00:00:00+00:00", 1.0, "H100")]
     later = [dict(zip(("on", "gpus", "name"), step, strict=True)) for step in steps]
     said = sentences.dates(changed(installed_changes=later, order_by="2026-07-05T00:00:00+00:00"))
-    assert said.startswith("40 GPUs leave on 10 Jul 2026, 1 H100 GPU arrives on 20 Jul 2026. From 3 Oct 2026 on more")
+    assert said.startswith("40 GPUs leave on 10 Jul 2026, 1 H100 GPU arrives on 20 Jul 2026. From 3 Oct 2026 on GPUs")
     assert "Order 39 GPUs now" in sentences.dates(changed(installed_changes=later))
     assert "and 6 changes later. " in sentences.dates(changed(installed_changes=5 * later))
 
