@@ -54,7 +54,7 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
     ]
     result += [*text.times_without_use(numbers, tables), text.short_horizon(numbers)]
     earlier = text.earlier_plans(tables.get("order_backtest"), numbers["service_level"])
-    result += [earlier, text.waits_beside_idle(numbers)]
+    result += [earlier, text.slower_than_simulated(numbers), text.waits_beside_idle(numbers)]
     if "gpu_type_plans" in tables:
         result.append(gpu_types_sentence(tables["gpu_type_plans"], numbers, tables.get("gpu_types")))
     if "cluster_plans" in tables:

@@ -287,6 +287,29 @@ def waits_beside_idle(numbers: dict[str, Any]) -> str:
     )
 
 
+#: Share of jobs in time by which a simulated queue may differ from that of the log without a word.
+_TOLD = 0.05
+
+
+def slower_than_simulated(numbers: dict[str, Any]) -> str:
+    """By how much fewer jobs started in time than in the simulated queue that waits are told by.
+
+    >>> shares = {"share_in_time_recorded": 0.02, "share_in_time_simulated": 0.44}
+    >>> print(slower_than_simulated({**shares, "wait": "1h"}))
+    Of the jobs of the last four weeks 2% started within 1 h; a simulated queue on the GPUs installed starts 44% so
+    early. It backfills, and knows no limits, reservations or nodes out of service: expect fewer in time ...
+    """
+    recorded, simulated = numbers.get("share_in_time_recorded"), numbers.get("share_in_time_simulated")
+    if recorded is None or simulated is None or simulated - recorded < _TOLD:
+        return ""
+    wait = format_seconds(parse_duration(numbers["wait"]).total_seconds())
+    return (
+        f"Of the jobs of the last four weeks {format_share(recorded)} started within {wait}; a simulated queue on the "
+        f"GPUs installed starts {format_share(simulated)} so early. It backfills, and knows no limits, reservations or nodes out of "
+        "service: expect fewer in time than it says, or state the share of the GPUs that runs jobs (--availability)."
+    )
+
+
 def _within(seconds: float) -> str:
     return f"within {format_seconds(seconds)}" if seconds else "at once"
 

@@ -59,6 +59,7 @@ from gpudemand.study.waits import (
     plan_for_waits,
     programme_table,
     range_by_source,
+    recent_shares_in_time,
     requirement_by_period,
     requirement_steps,
     target_grid,
@@ -586,6 +587,8 @@ class Study:
         waits = self.attempt("waits", lambda: self.wait_tables)
         beside = float("nan") if waits is None else waits.beside_idle
         numbers |= {"pool": NOUNS[self.settings.pool], "waits_beside_idle": None if math.isnan(beside) else beside}
+        shares = recent_shares_in_time(self.need, self.source, self.settings)
+        numbers |= dict(zip(("share_in_time_recorded", "share_in_time_simulated"), shares, strict=True))
         numbers |= risk_numbers(self.requirement, self.demand, risk) | gpu_type_numbers(types)
         return numbers | (order_of_pools(numbers) if isinstance(self.settings.installed, Mapping) else {})
 

@@ -14,6 +14,7 @@ from scipy.stats import norm
 
 from gpudemand._array import STRING, FloatArray
 from gpudemand._validation import InputError
+from gpudemand.jobs.table import seconds_since, start_times
 from gpudemand.metrics import levels
 from gpudemand.planning.capacity import SHARES
 from gpudemand.planning.need import NeedForecast, WaitTarget, wait_target
@@ -286,6 +287,20 @@ def needed_gpus(
         forecast = NeedForecast.none()
     log_end, lead_time = pd.Timestamp(str(source.settings.until)), parse_duration(settings.longest_lead_time)
     return Need(forecast, target, tuple(programmes), log_end, lead_time, settings.availability)
+
+
+def recent_shares_in_time(need: Need, source: Source, settings: Settings) -> tuple[float | None, float | None]:
+    """Share of the last window's jobs in time as recorded, and in the simulated queue on the GPUs installed.
+
+    None where no number of GPUs was given, where they change, or where the log tells no waits.
+    """
+    given, window = settings.total_installed, need.forecast.window
+    if need.target is None or window is None or not isinstance(given, (int, float)) or not tells_waits(source.jobs):
+        return None, None
+    jobs, rows = source.jobs, window.rows[window.counted]
+    waits_s = seconds_since(start_times(jobs).fillna(need.log_end), jobs["submit"])[rows]
+    simulated_s = window.waits_s(given * need.availability)
+    return need.target.share_in_time(window, waits_s), need.target.share_in_time(window, simulated_s)
 
 
 def plan_for_waits(need: Need, installed: float, settings: Settings) -> WaitPlan:

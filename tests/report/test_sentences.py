@@ -296,3 +296,10 @@ def test_jobs_without_an_end_or_a_state_count_as_running():
     log = make_log(days=20).assign(status=pd.NA)
     log["end"] = log["end"].mask(log.index % 10 == 0)
     assert JobSource.of(log, Settings()).counts()["running"] == (log.index % 10 == 0).sum()
+
+
+def test_a_log_slower_than_its_simulated_queue_is_said():
+    shares = {"share_in_time_recorded": 0.4, "share_in_time_simulated": 0.8}
+    assert "40% started within 1 h" in sentences.slower_than_simulated(changed(**shares))
+    for missing in ({}, {"share_in_time_recorded": None}, {"share_in_time_simulated": 0.42}):
+        assert not sentences.slower_than_simulated(changed(**(shares if missing else {}) | missing))
