@@ -305,8 +305,9 @@ def slower_than_simulated(numbers: dict[str, Any]) -> str:
     wait = format_seconds(parse_duration(numbers["wait"]).total_seconds())
     return (
         f"Of the jobs of the last four weeks {format_share(recorded)} started within {wait}; a simulated queue on the "
-        f"GPUs installed starts {format_share(simulated)} so early. It backfills, and knows no limits, reservations or nodes out of "
-        "service: expect fewer in time than it says, or state the share of the GPUs that runs jobs (--availability)."
+        f"GPUs installed starts {format_share(simulated)} so early. It backfills, and knows no limits, reservations or "
+        "nodes out of service: expect fewer in time than it says, or state the share of the GPUs that runs jobs "
+        "(--availability)."
     )
 
 
