@@ -142,6 +142,7 @@ def test_a_job_over_months_is_read_until_it_ends(cluster, tmp_path):
     month = 30 * 86400
     old = row.split("|")
     old[header.split("|").index("End")] = str(int(old[5]) + 3 * month)
+    old[header.split("|").index("TimelimitRaw")] = str(4 * month // 60)  # beyond it, the record was never closed
     log = tmp_path / "history"
     log.write_text(f"{header}\n{'|'.join(old)}\n")
     for months in (0, 2, 4):
