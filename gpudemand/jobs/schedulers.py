@@ -93,6 +93,8 @@ def _text(value: Any) -> str | None:
 def _epoch(value: Any) -> str | None:
     """Epoch seconds of a field; nothing where it is zero. Univa's Grid Engine writes milliseconds."""
     time = _number(value)
+    if time == float("inf"):  # of hundreds of digits, which are refused as no time
+        return str(value)
     return str(int(time) // (1000 if time > 1e11 else 1)) if time else None
 
 

@@ -168,6 +168,13 @@ def test_gpus_that_are_named_elsewhere_in_a_record_of_pbs(write) -> None:
         gd.read_jobs(write(line.format(asked="Resource_List.ncpus=16")), "pbs")
 
 
+def test_a_time_of_hundreds_of_digits_is_refused(write) -> None:
+    line = "03/01/2026 10:01:00;E;{job}.s;user=u start={start} Resource_List.ngpus=4 end=1772362860\n"
+    text = line.format(job=1, start="9" * 400) + line.format(job=2, start=1772355660)
+    with pytest.warns(RejectedRowsWarning, match="1 of 2 rows left out"):
+        assert len(gd.read_jobs(write(text), "pbs")) == 1
+
+
 def test_a_part_of_a_gpu_of_lsf() -> None:
     assert _lsf_gpus(["rusage[ngpus_physical=0.50]"], ["n1", "n1"]) == (0.5, None)
 
