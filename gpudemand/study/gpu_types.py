@@ -110,8 +110,13 @@ def plan_gpu_types(
 
 def first_shortfall(table: pd.DataFrame, date: str = "first_crossing") -> dict[str, Any] | None:
     """Row of the type with the earliest crossing, or the earliest of another date; None if there is none."""
-    short = table[table[date].notna() & (table.iloc[:, 0] != ALL)]
-    return None if short.empty else short.sort_values(date, kind="stable").iloc[0].to_dict()
+    short = _by_date(table, date)
+    return None if short.empty else short.iloc[0].to_dict()
+
+
+def _by_date(table: pd.DataFrame, date: str) -> pd.DataFrame:
+    """Rows of the types that have a date, the earliest first."""
+    return table[table[date].notna() & (table.iloc[:, 0] != ALL)].sort_values(date, kind="stable")
 
 
 def gpu_type_numbers(types: GpuTypePlans | None) -> dict[str, object]:
@@ -137,10 +142,11 @@ def gpu_type_numbers(types: GpuTypePlans | None) -> dict[str, object]:
 
 def _short_types(table: pd.DataFrame) -> list[dict[str, object]]:
     """GPUs to order of each type, the earliest order first."""
-    if "order_by" not in table.columns:
-        return []
-    due = table[table["order_by"].notna() & (table.iloc[:, 0] != ALL)].sort_values("order_by", kind="stable")
-    return [{"name": str(row.iloc[0]), "gpus": math.ceil(row["shortfall"])} for _, row in due.iterrows()]
+    due = _by_date(table, "order_by")
+    return [
+        {"name": str(name), "gpus": math.ceil(gpus)}
+        for name, gpus in zip(due.iloc[:, 0], due["shortfall"], strict=True)
+    ]
 
 
 def order_of_pools(numbers: dict[str, Any]) -> dict[str, Any]:

@@ -113,9 +113,9 @@ class Requirement:
     @property
     def order_by(self) -> pd.Timestamp:
         """`first_crossing` less the lead time; NaT if never, or where no order could meet what is short."""
-        return self.order_date("required")
+        return self.order_by_at("required")
 
-    def order_date(self, column: str) -> pd.Timestamp:
+    def order_by_at(self, column: str) -> pd.Timestamp:
         """The same at another probability, such as ``required_p90``."""
         if pd.isna(self._due(self.envelope(), column)):
             return pd.NaT
@@ -304,7 +304,7 @@ def risk_table(requirement: Requirement) -> pd.DataFrame:
         there = requirement.on_arrival(envelope)
         shortfall = float((there[column] - there["installed"]).max())
         first = requirement.crossing(column)
-        dates = {"first_crossing": first, "order_by": requirement.order_date(column)}
+        dates = {"first_crossing": first, "order_by": requirement.order_by_at(column)}
         rows.append({"probability": share, **by_basis, "required": required, "shortfall": max(shortfall, 0.0), **dates})
     return with_date_dtype(pd.DataFrame(rows), requirement.plans[MEAN].table["ds"])
 

@@ -15,10 +15,9 @@ import pandas as pd
 
 from gpudemand._validation import InputError
 from gpudemand.jobs import read_jobs, read_prometheus
+from gpudemand.jobs.read import REPLACED, SAME_ID
 
 FIXTURES = Path(__file__).parent / "fixtures"
-#: Reasons by which a later row of a job takes the place of an earlier one.
-REPLACED = {"replaced by a later record", "with the id and start of another row, as of a node or a task"}
 
 
 def _lines(header: str, row: str, n: int = 7) -> bytes:
@@ -270,7 +269,11 @@ def check_jobs_of(name: str, data: bytes, folder: Path) -> pd.DataFrame | None:
         return None
     rejected = jobs.attrs["rejected"]
     assert len(jobs) + sum(rejected.values()) == count_rows(name, data), rejected
-    if name != "philly" and text_lines(data)[0] == text_lines(LOGS[name][1])[0] and not REPLACED & set(rejected):
+    if (
+        name != "philly"
+        and text_lines(data)[0] == text_lines(LOGS[name][1])[0]
+        and not {REPLACED, SAME_ID} & set(rejected)
+    ):
         whole = Counter(row for line, row in rows_by_line(name, folder) for _ in range(text_lines(data).count(line)))
         lost = whole - Counter(_signatures(jobs))
         # Times of ``dirlab`` are sums over the lines before: a damaged line may move the others out of the calendar.
