@@ -115,7 +115,6 @@ def test_a_folder_is_old_or_new_after_a_fault_at_any_step(tmp_path, old, fault):
 
 @needs_fork
 @pytest.mark.slow
-@pytest.mark.slow
 def test_without_a_swap_a_failed_rename_restores_the_old_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(_atomic, "_swap", lambda one, other: False)
     for step in range(1, 100):

@@ -45,7 +45,6 @@ def compare(study, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_more_of_the_same_are_those_that_the_study_requires(grown):
     found = compare(grown, same={"buy": "A100"}).loc["same"]
     required = grown.headline["required"]

@@ -149,7 +149,6 @@ def store(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_store_tells_what_is_installed(store):
     study = gd.Study(pulled_usage(store, by="namespace/gpu_type"), horizon=7)
     assert study.headline["installed"] == 48
@@ -199,7 +198,6 @@ def waiting(store, tmp_path) -> Path:
     return path
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_pods_that_wait_are_wanted_beside_held(store, waiting):
     options = {"horizon": 7, "tz": "Europe/Berlin"}

@@ -63,7 +63,8 @@ def compare_purchases(
     shorter as the log shows for the same work, or else as is predicted for their networks, or for a reference mix of
     networks (`mix_ratios`); jobs of a fixed length stay as long as they are. Jobs of known networks that do not fit on
     a card, and all jobs on one that is smaller than any of the log, stay on their type where that is kept, or take more
-    cards.
+    cards. Of a type that is there already, about as many are bought as the study orders: the queue is searched once for
+    the work that needs so many GPUs, and once for the GPUs that this work needs, and each jumps by about one percent.
 
     Parameters
     ----------

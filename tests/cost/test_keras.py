@@ -594,7 +594,6 @@ def test_a_second_argument_may_be_optional():
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_model_trains_after_a_trace_as_without():
     def trained(*, traced: bool) -> list[np.ndarray]:
         keras.utils.set_random_seed(3)

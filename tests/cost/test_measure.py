@@ -314,7 +314,6 @@ def test_keys_are_stable():
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_plans_are_balanced_random_designs():
     names = ["lenet", "vgg11", "bert"]
     plan = plans.make_plan(60, networks=names, n_repeated=15)

@@ -20,7 +20,6 @@ def _short(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_rows_are_measured_once_and_compared(tmp_path):
     out = tmp_path / "rows.csv"
     designs = [SMALL, replace(SMALL, attention="eager", checkpointing=1, lora=1)]

@@ -175,7 +175,6 @@ def test_saved_and_loaded_bit_for_bit(model: StepTimeModel, rows: pd.DataFrame) 
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_refitting_is_deterministic(model: StepTimeModel, rows: pd.DataFrame) -> None:
     again = clone(model).fit(rows.drop(columns=["y", "family"]), rows["y"], groups=rows["family"])
     np.testing.assert_array_equal(again.predict(rows), model.predict(rows))

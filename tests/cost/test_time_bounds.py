@@ -263,7 +263,6 @@ def test_half_the_bandwidth_or_peak_is_never_predicted_faster(step_time, name: s
 @examples
 @given(**sizes, factor=st.floats(1.05, 16), fp32=st.booleans())
 @pytest.mark.slow
-@pytest.mark.slow
 def test_no_random_network_is_predicted_faster_on_less(
     step_time, kind, depth, width, tokens, samples, device, factor, fp32
 ) -> None:

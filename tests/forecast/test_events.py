@@ -54,7 +54,6 @@ def test_an_effect_is_learned_and_forecast():
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_days_without_an_effect_change_nothing():
     """Of forty clusters whose demand ignores holidays, nearly all keep their forecast to within two percent."""
     effects = []

@@ -142,7 +142,6 @@ def test_what_is_no_forecaster_is_refused():
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_they_are_candidates_of_a_study():
     class Known(SeriesManner):
         def predict(self, fh, X=None):

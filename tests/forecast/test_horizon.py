@@ -49,7 +49,6 @@ def test_a_week_that_repeats_goes_on_for_a_quarter():
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_hours_keep_their_day_and_week():
     hours = np.arange(24 * 7 * 6)
     y = 50 + 20 * np.sin(hours * np.pi / 12) - 15 * (hours // 24 % 7 >= 5)

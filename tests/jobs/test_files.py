@@ -316,7 +316,6 @@ def test_a_pipe_into_which_nobody_writes_ends_in_a_sentence(tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_one_long_name_of_many_jobs_is_over_the_limit(tmp_path):
     count, time = 3000, pa.array([1767225600000000] * 3000, pa.timestamp("us", "UTC"))
     user = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array(["x" * 100_000]))

@@ -111,7 +111,6 @@ def test_dlrm_has_instances_older_and_younger_than_the_trace(traces: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_real_log_survives_swf(traces: Path, tmp_path: Path) -> None:
     jobs = read_jobs(traces / KTH, "swf")
     write_swf(jobs, tmp_path / "kth.swf.gz")

@@ -205,7 +205,6 @@ def test_slurm_reads_what_a_user_may_see_now_also_after_a_failure(tmp_path, monk
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_slurm_reads_people_whom_another_viewer_had_stored(tmp_path, monkeypatch):
     slurm_ = Accounting(random.Random(0))
     monkeypatch.setattr(slurm, "_run", slurm_.run)

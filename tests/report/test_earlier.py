@@ -158,7 +158,6 @@ def test_a_report_of_another_log_is_refused_and_the_old_one_stays(log, monthly):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_report_of_a_log_without_common_days_is_named(log, monthly, tmp_path):
     shutil.copytree(monthly[MONTHS[1]], tmp_path / "r")
     month = log[log["submit"] < log["submit"].min() + pd.Timedelta("30D")]

@@ -105,7 +105,6 @@ def test_names_that_would_end_the_element_do_not(html):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_log_of_few_days_and_usage_without_jobs_have_what_they_allow(quick, log):
     usage = gd.usage_series(log, by="group", value="gpus")
     study = gd.Study(usage, horizon=7, by="group")

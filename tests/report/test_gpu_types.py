@@ -77,7 +77,6 @@ def test_means_of_types_sum_to_the_total(log, selected):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_type_that_is_seldom_used_does_not_widen_the_others():
     log, settings = make_log(days=130), Settings(horizon=28)
     log["gpu_type"] = log["gpu_type"].mask(log.index % 80 > 0, "A100").mask(log.index % 80 == 0, "H100")

@@ -76,7 +76,6 @@ def test_types_still_require_as_many_as_one_pool(log):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_study_has_the_new_type_with_what_is_installed_of_it(log):
     work = [Programme("training", **WORK, gpu_type="B200")]
     installed = {"A100": 100.0, "H100": 100.0, "B200": 0.0}

@@ -78,7 +78,6 @@ def test_segments_recover_the_archetypes_and_contain_every_user(cluster, segment
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_parts_sum_to_the_total_in_forecast_and_history(planned, parts):
     usage, selected, *_ = planned
     total = selected.forecast[selected.forecast["unique_id"] == "mean"].set_index("ds")[selected.model]
@@ -100,7 +99,6 @@ def test_parts_are_evaluated_beside_the_best_naive_method(planned, parts):
     assert table[["coverage_80", "coverage_95"]].apply(lambda c: c.between(0, 1)).all(axis=None)
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_parts_follow_by_and_small_ones_are_summed(cluster, planned):
     jobs, _ = cluster

@@ -62,7 +62,6 @@ def test_every_history_bears_its_longest_horizon():
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_weekly_seasonality_is_not_forecast_by_the_naive_method(selected):
     assert selected.model != "Naive"
     assert selected.best_naive("peak")["model"] != "Naive"
