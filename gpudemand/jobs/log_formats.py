@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpudemand._array import STRING, IntArray
+from gpudemand._array import STRING, FloatArray, IntArray
 from gpudemand._validation import InputError, shorten
 from gpudemand.jobs.columns import LogColumns, canonical_status, map_unique, start_unstarted_at_end
 from gpudemand.jobs.files import (
@@ -32,10 +32,12 @@ from gpudemand.jobs.files import (
     read_json,
     read_table,
 )
+from gpudemand.jobs.gpu_series import READ, check_one_metric, gpus_per_unit, labels_of_column
 from gpudemand.jobs.plausibility import DOUBTS, warn_doubts
 from gpudemand.jobs.schema import COLUMNS
 from gpudemand.jobs.table import warn_rejections
 from gpudemand.jobs.times import TimeParser
+from gpudemand.units import format_seconds
 
 _PHILLY = ("job_id", "user", "vc", "state", "submit_time", "start_time", "end_time", "gpu_num")
 _PAI_JOB = ["job_name", "inst_id", "user", "status", "start_time", "end_time"]
@@ -274,14 +276,7 @@ _LABELS = {"exported_namespace": "namespace", "namespace": "namespace", "account
 _LABELS |= {"username": "user", "partition": "partition"}
 #: Labels that tell replicas of an exporter or of Prometheus apart, but no GPUs.
 _REPLICAS = {"instance", "prometheus", "prometheus_replica", "replica", "endpoint", "service", "job"}
-_NO_GPUS = re.compile(
-    r"UTIL|TEMP|POWER|CLOCK|ENERGY|MEM|_FB_|bytes|percent|ratio|seconds|_info$|_(?:cpus?|jobs|nodes)(?:_|$)",
-    re.IGNORECASE,
-)
-#: How metrics of NVIDIA's exporters, of Kubernetes and of hosts begin, and no names of those who hold GPUs.
-_EXPORTER = re.compile(r"(?:DCGM_FI|nvidia_smi|kube|container|node)_")
-_GPU_RESOURCE = re.compile(r"gpu|mig|i915|xe$|gaudi|tpu|ascend|npu|dcu|gcu|mlu|xpu|neuron|accel", re.IGNORECASE)
-_SAMPLES = pa.schema([(name, pa.string()) for name in ("unique_id", "ds", "y", "series")])
+_SAMPLES = pa.schema([(name, pa.string()) for name in ("unique_id", "ds", "y", "series", "share")])
 #: How a line of VictoriaMetrics' export begins, and an answer to a range query does not.
 _EXPORT = re.compile(rb'\{\s*"(?:metric|values|timestamps)"\s*:')
 
@@ -299,7 +294,10 @@ def read_prometheus(
         timestamp, as if all were scraped at once. Requests stay listed for pods that wait and that have completed, so
         a suitable query joins them with the phase: ``sum by (namespace)
         (kube_pod_container_resource_requests{resource="nvidia_com_gpu"} * on (namespace, pod, uid) group_left ()
-        (kube_pod_status_phase{phase="Running"} == 1))``.
+        (kube_pod_status_phase{phase="Running"} == 1))``. Slices (MIG) in the labels ``resource`` and ``GPU_I_PROFILE``
+        count as shares of a GPU. Series whose metric or label ``state``, ``phase``, ``status`` or ``type`` says that
+        their GPUs are idle, waited for or there (``total``, ``hard``) do not count, nor do limits beside requests,
+        which is said.
     tz : str or tzinfo, optional
         Zone of times in CSV that are written without one; epoch seconds need none.
     strict : bool, default=False
@@ -317,7 +315,8 @@ def read_prometheus(
     ------
     InputError
         For a file of another format, an error response, and series none of which has a namespace. (Single ones without
-        are GPUs that no pod holds; they are left out and counted.)
+        are GPUs that no pod holds; they are left out and counted.) For metrics that count no GPUs, such as those of
+        NVIDIA's exporter, that count GPUs of nodes or quotas only, and for several that may tell of the same GPUs.
 
     Examples
     --------
@@ -338,14 +337,16 @@ def read_prometheus(
     log = LogColumns(table, TimeParser.from_arguments(tz, None, table.source))
     ds, y = log.time("ds", required=True), log.number("y", required=True)
     log.reject(y < 0, "negative number of GPUs")
+    y *= log.number("share").fillna(1.0)
     name = log.text("unique_id")
     log.exclude(name.isna(), "without a namespace")
     rejected = log.rejection_counts(strict=strict)
     good = pd.DataFrame({"unique_id": name, "series": log.text("series"), "ds": ds, "y": y})[log.usable()]
     usage = _summed(good.fillna({"series": ""}))
+    usage, statistics = without_statistics(usage)
     usage, totals = without_totals(usage)
     usage, nights = with_nights(usage)
-    said = [*table.header.get("doubts", "").splitlines(), *totals, *nights]
+    said = [*table.header.get("doubts", "").splitlines(), *statistics, *totals, *nights]
     usage["unique_id"] = usage["unique_id"].astype(STRING)
     by = table.header.get("by", "namespace")
     usage.attrs = {"kind": "measured", "by": by, "source": table.source, "rejected": rejected}
@@ -439,6 +440,28 @@ def without_totals(usage: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     return usage, []
 
 
+def without_statistics(usage: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Usage without series that are called a statistic of the others and are it at every time; what was left out."""
+    called = [name for name in usage["unique_id"].unique() if str(name).lower() in _STATISTICS]
+    if not called:
+        return usage, []
+    wide = usage.pivot(index="ds", columns="unique_id", values="y")
+    others = wide.drop(columns=[*called, *(name for name in wide if str(name).lower() in TOTALS)])
+    names = ", ".join(repr(shorten(name)) for name in called)
+    if len(called) > 1 and others.empty:
+        return usage, [
+            f"{names}: if these are statistics, they are GPUs of nobody; export the series of which they are."
+        ]
+    kinds = {name: _STATISTICS[str(name).lower()] for name in called} if others.shape[1] > 1 else {}
+    found = [name for name, kind in kinds.items() if np.allclose(wide[name], others.agg(kind, axis=1), equal_nan=True)]
+    said = [f"{shorten(name)!r} is the {kinds[name]} of all others at every time, and did not count." for name in found]
+    return usage[~usage["unique_id"].isin(found)].reset_index(drop=True), said
+
+
+#: How Grafana calls statistics of the other columns.
+_STATISTICS = {"max": "max", "min": "min", "mean": "mean", "avg": "mean", "average": "mean", "median": "median"}
+
+
 def with_nights(usage: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Usage with zeros at the hours at which, day after day, no pod ran; what it was filled with.
 
@@ -450,7 +473,12 @@ def with_nights(usage: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         return usage, []
     gaps = times[1:] - times[:-1]
     step = gaps.sort_values()[len(gaps) // 2]
-    place = np.flatnonzero(gaps > 1.5 * step)  # scrapes are late by milliseconds
+    long = gaps > 1.5 * step  # scrapes are late by milliseconds
+    # Where several of them follow one another, samples are a longer step apart.
+    alike = long[1:] & long[:-1] & (abs(gaps[1:] - gaps[:-1]) < 0.5 * gaps[1:])
+    rare = np.r_[False, alike] | np.r_[alike, False]
+    place = np.flatnonzero(long & ~rare)
+    said = _other_step(gaps[rare], step) if rare.sum() >= _FEW_SAMPLES else []
     days = (times[-1] - times[0]) / pd.Timedelta("1D")
     begin, end = ((times[place + late] - times[place + late].normalize()) for late in (0, 1))
     daily = np.zeros(len(place), dtype=bool)
@@ -461,14 +489,24 @@ def with_nights(usage: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
             same = np.asarray(np.minimum(apart, pd.Timedelta("1D") - apart) <= pd.Timedelta("1h"))
             daily |= same & bool(same.sum() >= max(0.5 * days, 3))
     if not daily.any():
-        return usage, []
+        return usage, said
     nights = times[place[daily]].normalize().nunique()
     missing = [pd.date_range(times[k] + step, times[k + 1] - step, freq=step) for k in place[daily]]
     grid = pd.MultiIndex.from_product([usage["unique_id"].unique(), missing[0].append(missing[1:])])
     zeros = grid.to_frame(index=False, name=["unique_id", "ds"]).assign(y=0.0)
     filled = pd.concat([usage, zeros]).sort_values(["unique_id", "ds"], ignore_index=True)
     return filled, [
-        f"no namespace has a sample at the same hours of {nights:,} days: no pod ran then, which counts as 0 GPUs."
+        f"no namespace has a sample at the same hours of {nights:,} days: no pod ran then, which counts as 0 GPUs.",
+        *said,
+    ]
+
+
+def _other_step(gaps: pd.TimedeltaIndex, step: pd.Timedelta) -> list[str]:
+    """Sentence on samples that are further apart than most."""
+    usual, often, total = (each.total_seconds() for each in (gaps.sort_values()[len(gaps) // 2], step, gaps.sum()))
+    return [
+        f"most samples are {format_seconds(often)} apart, and those of {format_seconds(total)} are "
+        f"{format_seconds(usual)} apart, most of which counts as not known: export all with one step."
     ]
 
 
@@ -506,35 +544,15 @@ def _incomplete(answer: dict[str, Any]) -> list[str]:
     return warned + partial * bool(answer.get("isPartial"))
 
 
-_REQUESTED = (
-    "requests stay listed for pods that wait or are completed, and count as held: multiply them by "
-    'kube_pod_status_phase{phase="Running"} (`gpudemand pull prometheus` does).'
-)
-
-
-def _other_resources(metrics: list[dict[str, Any]], source: str, said: list[str]) -> set[str]:
-    """Resources among the labels of series that are no GPUs, which is said; raises for metrics that count none."""
-    names = {str(labels.get("__name__", "")) for labels in metrics}
-    if wrong := sorted(filter(_NO_GPUS.search, names)):
-        ask = 'kube_pod_container_resource_requests{resource="nvidia_com_gpu"}'
-        raise InputError(f"{source!r} has series of {wrong[0]}, which are no numbers of GPUs; ask for {ask}.")
-    requests = "kube_pod_container_resource_requests" in names and any("pod" in labels for labels in metrics)
-    said += [_REQUESTED] * requests
-    other = {name for labels in metrics if (name := str(labels.get("resource", "gpu"))) if not _is_gpu(name)}
-    if other:
-        said.append(f"series of the resource {', '.join(sorted(other))} are no GPUs, and did not count.")
-    return other
-
-
 def _of_gpus(found: list[dict[str, Any]], source: str, said: list[str]) -> list[dict[str, Any]]:
     """Series that are of GPUs, each once where replicas of an exporter tell the same; what was left out is said."""
-    other = _other_resources([series["metric"] for series in found], source, said)
+    shares = gpus_per_unit((series["metric"] for series in found), source, said)
+    counted = [(series, share) for series, share in zip(found, shares, strict=True) if share is not None]
+    check_one_metric({name for series, _ in counted if _namespace(series) and (name := _metric(series))}, source)
     once: dict[Any, dict[Any, Any]] = {}
     metrics, copies = {}, 0
-    for series in found:
+    for series, share in counted:
         labels = series["metric"]
-        if str(labels.get("resource", "gpu")) in other:
-            continue
         own = {"pod", "container"} if "exported_pod" in labels else set()
         key: Any = frozenset((name, value) for name, value in labels.items() if name not in _REPLICAS | own)
         values = {float(stamp): str(value) for stamp, value in series.get("values") or [series["value"]]}
@@ -545,15 +563,15 @@ def _of_gpus(found: list[dict[str, Any]], source: str, said: list[str]) -> list[
         elif len(common) > min(len(before), len(values)) / 2:
             copies += 1
         once[key] = values | once.get(key, {})
-        metrics[key] = labels
+        metrics[key] = {"metric": labels, "share": share}
     if copies:
         text = f"{copies:,} series are the same but for the instance that told them (replicas of an exporter?)"
         said.append(f"{text}; they count once.")
-    return [{"metric": metrics[key], "values": sorted(values.items())} for key, values in once.items()]
+    return [{**metrics[key], "values": sorted(values.items())} for key, values in once.items()]
 
 
-def _is_gpu(resource: str) -> bool:
-    return _GPU_RESOURCE.search(resource) is not None and "mem" not in resource and "core" not in resource
+def _metric(series: dict[str, Any]) -> str:
+    return str(series["metric"].get("__name__", ""))
 
 
 def _namespace(series: dict[str, Any]) -> str:
@@ -561,24 +579,17 @@ def _namespace(series: dict[str, Any]) -> str:
     return str(next((labels[label] for label in _LABELS if label in labels), ""))
 
 
-def _samples(series: dict[str, Any], key: str) -> Iterator[tuple[str, str, str, str]]:
-    name = _namespace(series)
+def _samples(series: dict[str, Any], key: str) -> Iterator[tuple[str, str, str, str, str | None]]:
+    name, share = _namespace(series), None if series["share"] == 1 else str(series["share"])
     for stamp, value in series["values"]:
-        yield name, f"{stamp:.6f}", value, key
-
-
-def _labels(column: str) -> dict[str, str]:
-    """Metric and labels of a series, after which Grafana names its column where it has no legend."""
-    metric, brace, labels = column.partition("{")
-    named = {"__name__": metric.strip()} if brace or _EXPORTER.match(column) else {}
-    return named | dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        yield name, f"{stamp:.6f}", value, key, share
 
 
 def _column_namespace(name: str, source: str) -> str:
     """Namespace of a column."""
     if "{" not in name:
         return name
-    namespace = _namespace({"metric": _labels(name)})
+    namespace = _namespace({"metric": labels_of_column(name)})
     if not namespace:
         raise InputError(f"{source!r} has a series without a namespace ({shorten(name)}); sum by (namespace).")
     return namespace
@@ -606,16 +617,41 @@ def _long(table: TextTable, parser: TimeParser) -> TextTable:
 
 def _in_rows(table: TextTable, columns: list[str], said: list[str]) -> TextTable:
     """Samples of a table with a row for each; `columns`: of names, times and values."""
-    rows, known = table.rows, [label for label in ("__name__", "resource") if label in table.names]
-    metrics: list[dict[str, Any]] = [
-        {label: value} for label in known for value in rows[label].drop_null().unique().to_pylist()
-    ]
-    if other := _other_resources(metrics, table.source, said):
-        kept = pc.invert(pc.is_in(rows["resource"], value_set=pa.array(sorted(other))))
-        rows, table = rows.filter(kept), replace(table, lines=table.lines[kept.to_numpy()])
-    series = [rows[label].fill_null("") for label in table.names if label not in columns[1:]]
-    samples = [*(rows[column] for column in columns), pc.binary_join_element_wise(*series, "\n")]
-    return TextTable(pa.table(samples, schema=_SAMPLES), table.lines, table.source, table.bad)
+    rows, known = table.rows, [label for label in table.names if label.lower() in READ and label not in columns]
+    name, time, value = (rows[column] for column in columns)
+    series = pc.binary_join_element_wise(*(rows[label].fill_null("") for label in [columns[0], *known]), _SEPARATOR)
+    each = series.combine_chunks().dictionary_encode()
+    own = [key.split(_SEPARATOR) for key in each.dictionary.to_pylist()]
+    labels: list[dict[str, str]] = [dict(zip(known, key[1:], strict=True)) for key in own]
+    if columns[0] == "Series":
+        labels = [labels_of_column(key[0]) | given for key, given in zip(own, labels, strict=True)]
+        name = pa.array([_column_namespace(key[0], table.source) or None for key in own], pa.string()).take(
+            each.indices
+        )
+    share = _shares(labels, "pod" in table.names, table.source, said)[each.indices.to_numpy()]
+    others = [rows[label].fill_null("") for label in table.names if label not in columns[1:]]
+    samples = [name, time, value, pc.binary_join_element_wise(*others, "\n"), _texts(share)]
+    kept = ~np.isnan(share)
+    return TextTable(
+        pa.table(samples, schema=_SAMPLES).filter(pa.array(kept)), table.lines[kept], table.source, table.bad
+    )
+
+
+_SEPARATOR = "\x1f"
+
+
+def _shares(labels: list[dict[str, str]], of_pods: bool, source: str, said: list[str]) -> FloatArray:
+    """GPUs that one unit of each series is, NaN of those that do not count."""
+    shares = gpus_per_unit([{**each, "pod": "any"} for each in labels] if of_pods else labels, source, said)
+    check_one_metric(
+        {each["__name__"] for each, share in zip(labels, shares, strict=True) if share and each.get("__name__")}, source
+    )
+    return np.array(shares, dtype=float)
+
+
+def _texts(share: FloatArray) -> pa.Array:
+    """Shares as text, missing for whole GPUs."""
+    return pa.array(share, mask=share == 1).cast(pa.string())
 
 
 def _melted(table: TextTable, time: str, parser: TimeParser, said: list[str]) -> TextTable:
@@ -630,14 +666,16 @@ def _melted(table: TextTable, time: str, parser: TimeParser, said: list[str]) ->
         repeated = wide.duplicated(moment)
         table = replace(table, bad={**table.bad, **dict.fromkeys(wide["_line"][repeated], "with a repeated time")})
         wide, table = wide[~repeated], replace(table, lines=table.lines[~repeated.to_numpy()])
-    metrics = {str(k): _labels(name) for k, name in enumerate(table.names)}
-    other = _other_resources(list(metrics.values()), table.source, said)
-    wide = wide.drop(columns=[k for k, labels in metrics.items() if labels.get("resource") in other])
+    own = [str(k) for k, name in enumerate(table.names) if name != time]
+    share = _shares([labels_of_column(name) for name in table.names if name != time], False, table.source, said)
+    shares = dict(zip(own, share, strict=True))
+    wide = wide.drop(columns=[k for k in own if np.isnan(shares[k])])
     names = {str(k): _column_namespace(name, table.source) for k, name in enumerate(table.names)}
     long = wide.melt(id_vars=[moment, "_line"], var_name="series", value_name="y").dropna(subset="y")
     long["unique_id"] = long["series"].map(names)
     columns = [pa.array(long[column].astype(str), pa.string()) for column in ("unique_id", moment, "y", "series")]
     columns[1] = pc.replace_substring_regex(columns[1], r"^(\d{10})(\d{3})$", r"\1.\2")  # milliseconds
+    columns.append(_texts(long["series"].map(shares).to_numpy(dtype=float)))
     lines = long["_line"].to_numpy()
     bad = {**table.bad, **dict.fromkeys(np.setdiff1d(table.lines, lines).tolist(), "without any value")}
     return TextTable(pa.table(columns, schema=_SAMPLES), lines, table.source, bad)

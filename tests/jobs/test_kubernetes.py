@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+import warnings
 from pathlib import Path
 
 import pandas as pd
@@ -217,3 +219,145 @@ def test_an_export_is_known_however_long_its_values_are(write) -> None:
     times = list(range(START, START + 3000))
     series = {"metric": {"namespace": "a"}, "values": [1] * 3000, "timestamps": [1000 * time for time in times]}
     assert len(read_prometheus(write(json.dumps(series) + "\n", "export.jsonl"))) == 3000
+
+
+REQUESTS = "kube_pod_container_resource_requests"
+
+
+def answer(*series: tuple[dict[str, str], float]) -> str:
+    """Answer of a range query with three samples of each series."""
+    found = [
+        {"metric": labels, "values": [[START + 3600 * hour, str(gpus)] for hour in range(3)]} for labels, gpus in series
+    ]
+    return json.dumps({"status": "success", "data": {"result": found}})
+
+
+def in_rows(*series: tuple[dict[str, str], float]) -> str:
+    """The same as CSV with a column for each label."""
+    names = sorted({name for labels, _ in series for name in labels})
+    rows = [
+        ",".join([str(START + 3600 * hour), *(labels.get(name, "") for name in names), str(gpus)])
+        for hour in range(3)
+        for labels, gpus in series
+    ]
+    return "\n".join([",".join(["timestamp", *names, "value"]), *rows, ""])
+
+
+def in_columns(*series: tuple[dict[str, str], float]) -> str:
+    """The same as Grafana's CSV with a column for each series."""
+    names = []
+    for labels, _ in series:
+        pairs = ", ".join(f'{name}=""{text}""' for name, text in labels.items() if name != "__name__")
+        names.append(f'"{labels.get("__name__", "")}{{{pairs}}}"')
+    rows = [",".join([str(START + 3600 * hour), *(str(gpus) for _, gpus in series)]) for hour in range(3)]
+    return "\n".join([",".join(["Time", *names]), *rows, ""])
+
+
+def by_label(
+    name: str, metric: str = "", more: dict[str, str] | None = None, **values: float
+) -> list[tuple[dict[str, str], float]]:
+    """Series of one namespace that differ in a label."""
+    named = {**({"__name__": metric} if metric else {}), **(more or {})}
+    return [({**named, "namespace": "v", name: value}, gpus) for value, gpus in values.items()]
+
+
+def by_metric(form: str, **values: float) -> list[tuple[dict[str, str], float]]:
+    """Series of one namespace that differ in their metric."""
+    labels = {"namespace": "v", "resource": "nvidia.com/gpu"}
+    return [({"__name__": form.format(name), **labels}, gpus) for name, gpus in values.items()]
+
+
+QUOTA = {"resource": "requests.nvidia.com/gpu"}
+COUNTED = {
+    "slices": (by_label("resource", nvidia_com_mig_1g_5gb=7), 1, ""),
+    "slices and whole": (by_label("resource", REQUESTS, nvidia_com_gpu=2, nvidia_com_mig_1g_10gb=7), 3, ""),
+    "slices by profile": (by_label("GPU_I_PROFILE", **{"3g.20gb": 2}), 1, ""),
+    "time-sliced": (by_label("resource", nvidia_com_gpu_shared=4), 4, "nvidia_com_gpu_shared are parts of GPUs"),
+    "states": (by_label("state", "slurm_gpus", alloc=6, idle=2, total=8), 6, 'state="idle".*state="total"'),
+    "phases": (by_label("phase", Running=6, Pending=10), 6, 'phase="Pending".* not held, and did not'),
+    "quota": (by_label("type", "kube_resourcequota", QUOTA, hard=16, used=4), 4, 'type="hard"'),
+    "states in names": (by_metric("slurm_partition_gpus_{}", alloc=6, idle=2, total=8), 6, "gpus_idle.*gpus_total"),
+    "capacity beside": (by_metric("kube_{}", node_status_allocatable=8, pod_container_resource_requests=4), 4, "alloc"),
+    "limits beside": (by_metric("kube_pod_container_resource_{}", limits=4, requests=4), 4, "limits tell of the same"),
+    "init containers": (by_metric("kube_pod_{}container_resource_requests", init_=2, **{"": 2}), 2, "init_container"),
+    "Kueue": (by_metric("kueue_local_queue_resource_{}", reservation=6, usage=5), 5, "reservation tell of the same"),
+    "Ray": (by_label("Name", "ray_resources", {"State": "USED"}, GPU=2, CPU=9), 2, "resource CPU"),
+    "own rules": (by_label("type", "namespace:gpus_by_cost_center:sum", A100=3), 3, ""),
+    "the scheduler's": (by_metric("kube_pod_resource_{}", request=2), 2, ""),
+}
+
+
+@pytest.mark.parametrize("form", [answer, in_rows, in_columns])
+@pytest.mark.parametrize("case", COUNTED)
+def test_series_count_as_the_gpus_held(write, case, form) -> None:
+    series, gpus, words = COUNTED[case]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        usage = read_prometheus(write(form(*series)))
+    assert usage["y"].tolist() == pytest.approx([gpus] * 3)
+    assert [re.search(words, str(each.message)) is not None for each in caught] == [True] * bool(words)
+
+
+@pytest.mark.parametrize("form", [answer, in_rows, in_columns])
+@pytest.mark.parametrize(
+    ("series", "words"),
+    [
+        *(
+            (by_metric(name, **{"": 0.9}), "are no numbers of GPUs")
+            for name in (
+                *("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_SM_OCCUPANCY", "DCGM_FI_DEV_XID_ERRORS"),
+                *("container_accelerator_duty_cycle", "nvidia_gpu_duty_cycle", "gpu_gfx_activity", "gpu_fan_speed"),
+                *("gpu_hours", "gpu_cost_hourly", "namespace:gpu_hours:sum", "kube_pod_status_phase", "node_gpu_count"),
+            )
+        ),
+        (by_metric("kube_node_status_{}", allocatable=8, capacity=8), "only series of GPUs that are there or wanted"),
+        (by_metric("ray_node_gpus_{}", available=8), "only series of GPUs that are there or wanted"),
+        (by_label("phase", Pending=8), "only series of GPUs that are there or wanted"),
+        (by_metric("runai_allocated_gpu_count_per_{}", pod=2, workload=2), "several metrics"),
+        (by_label("UUID", **{"GPU-1": 85.0}), "single cards"),
+    ],
+)
+def test_series_that_are_not_known_to_be_gpus_held_are_refused(write, form, series, words) -> None:
+    with pytest.raises(InputError, match=words):
+        read_prometheus(write(form(*series)))
+
+
+@pytest.mark.parametrize("header", ["Time,vision (%)", "Time,vision (GiB)", "Time,speech,vision %"])
+def test_columns_in_other_units_are_refused(write, header) -> None:
+    with pytest.raises(InputError, match="are no numbers of GPUs"):
+        read_prometheus(write(f"{header}\n1772409600,{','.join('8' * header.count(','))}\n"))
+
+
+@pytest.mark.parametrize(
+    ("header", "values", "held", "words"),
+    [
+        ("vision,speech,Max,Mean", "4,1,4,2.5", {"vision": 4, "speech": 1}, "'Max' is the max of all others"),
+        ("vision,speech,Max,Total", "4,1,4,5", {"vision": 4, "speech": 1}, "'Max' is the max of all others"),
+        ("max,anna", "4,1", {"max": 4, "anna": 1}, ""),
+        ("max,anna,bob", "4,1,6", {"max": 4, "anna": 1, "bob": 6}, ""),
+        ("Max,Mean", "4,2", {"Max": 4, "Mean": 2}, "if these are statistics"),
+        ("vision,capacity,idle", "4,16,12", {"vision": 4}, 'state="capacity".*state="idle"'),
+        ("vision nvidia_com_mig_1g_5gb", "7", {"vision nvidia_com_mig_1g_5gb": 1}, ""),
+    ],
+)
+def test_columns_that_are_no_series_of_their_own(write, header, values, held, words) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        usage = read_prometheus(write(f"Time,{header}\n1772409600,{values}\n"))
+    assert dict(zip(usage["unique_id"], usage["y"], strict=True)) == pytest.approx(held)
+    assert (re.search(words, str(caught[0].message)) is not None) if words else not caught
+
+
+def test_rows_of_series_without_a_legend_have_labels(write) -> None:
+    name = '"{namespace=""vision"", pod=""%s"", resource=""nvidia_com_mig_1g_5gb""}"'
+    rows = "".join(f"{name % pod};2026-03-01T00:00:00Z;7\n" for pod in "ab")
+    usage = read_prometheus(write("Series;Time;Value\n" + rows))
+    assert usage[["unique_id", "y"]].to_numpy().tolist() == [["vision", pytest.approx(2)]]
+
+
+def test_rarer_samples_for_a_part_of_the_time_are_no_nights(write) -> None:
+    times = [*range(0, 7 * 1440, 5), *range(7 * 1440, 28 * 1440, 60)]
+    rows = "".join(f"{START + 60 * minute},6\n" for minute in times)
+    with pytest.warns(UnlikelyJobsWarning, match=r"are 5 min apart, and those of 21 d are 1 h apart"):
+        usage = read_prometheus(write("timestamp,vision\n" + rows))
+    assert usage["y"].tolist() == [6] * len(times)
