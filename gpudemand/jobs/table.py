@@ -146,6 +146,8 @@ def submitted_again(jobs: pd.DataFrame) -> pd.DataFrame:
     Only Slurm writes a new submission for a job that was put back. Runs are rows of one job id and one submission that
     follow one another; tasks that share an id run side by side.
     """
+    if not _repeats(schema.HASHES.format(of="cluster, job_id, submit_us", relation="jobs"), jobs):
+        return jobs
     key = ["cluster", "job_id", "submit"]
     known = (jobs["job_id"].notna() & jobs["start"].notna()).to_numpy(dtype=bool, copy=True)
     known[known] = jobs.loc[known, key].duplicated(keep=False)
