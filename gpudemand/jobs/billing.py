@@ -79,7 +79,7 @@ def _repeated(log: LogColumns) -> BoolArray:
     """Charges of a named resource that are the same as one before."""
     names = (
         *(*FOCUS_COLUMNS, "ResourceId", "SkuId", "SkuPriceId", "ChargeClass", "EffectiveCost", "BilledCost", "Tags"),
-        "AllocatedResourceId",
+        *("AllocatedResourceId", "ChargeCategory", "CommitmentDiscountStatus", "CapacityReservationStatus"),
     )
     rows = pd.DataFrame({name: log.text(name) for name in names})
     return rows.duplicated().to_numpy() & log.text("ResourceId").notna().to_numpy()

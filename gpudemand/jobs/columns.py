@@ -32,18 +32,19 @@ NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?$"
 
 #: Canonical status -> the words that schedulers use for it: sacct, Kubernetes and its queues; then the short ones of
 #: squeue (-o %t), PBS and Torque (qstat), LSF (bjobs), Grid Engine (qstat) and HTCondor (condor_q). Where they differ,
-#: as on F, it is Slurm's.
+#: as on F, it is Slurm's, but for STOPPED, which all others write of jobs that are over.
 STATUS_WORDS = {
     "completed": "completed complete done finished pass passed succeed succeeded success terminated cd c",
     "failed": "failed fail failure error node_fail boot_fail launch_failed reconfig_fail crashed dead lost exit exited "
     "f nf bf",
-    "cancelled": "cancelled canceled cancel killed kill deleted stopped_by_user revoked aborted removed ca rv x",
+    "cancelled": "cancelled canceled cancel killed kill deleted stopped stopped_by_user revoked aborted removed ca rv "
+    "x",
     "timeout": "timeout timelimit deadline expired to dl",
     "out_of_memory": "out_of_memory oom oom_killed",
     "preempted": "preempted evicted pr",
     "requeued": "requeued rq",
     "resized": "resized resizing rs",
-    "running": "running completing suspended stopped signaling stage_out configuring started starting terminating "
+    "running": "running completing suspended signaling stage_out configuring started starting terminating "
     "active run ssusp ususp r cg s st si so cf",
     "pending": "pending waiting queued requeue_hold requeue_fed resv_del_hold special_exit inqueue queueing queuing "
     "submitted held hold idle unschedulable schedulinggated pend psusp qw hqw eqw pd q h w i rh rf rd se",
@@ -97,6 +98,7 @@ class LogColumns:
         self.path = path or Path(table.source)
         self.reject_reason = np.full(len(table.lines), None, dtype=object)
         self.exclude_reason = self.reject_reason.copy()
+        self._has_outside = False
 
     def __contains__(self, name: str) -> bool:
         return name in self.table.names
@@ -165,9 +167,21 @@ class LogColumns:
             times, invalid = self.parser.parse(self.text(name, null_markers=True))
         for reason, rows in invalid.items():
             self.reject(rows, reason)
+            self._has_outside |= reason == OUTSIDE and bool(rows.any())
         if required:
             self.reject(times.isna(), f"without {name}")
         return times
+
+    def accept_open(self, jobs: pd.DataFrame) -> None:
+        """Accept jobs that wait or run whose end is a time outside all logs, as programs write what has not come.
+
+        `jobs`: what was read, in canonical columns.
+        """
+        if not self._has_outside or "status" not in jobs:
+            return
+        known = [jobs[name].notna() for name in ("submit", "start") if name in jobs]
+        is_open = jobs["status"].eq("pending") & known[0] | jobs["status"].eq("running") & known[0] & known[-1]
+        self.reject_reason[is_open.fillna(False).to_numpy(dtype=bool) & (self.reject_reason == OUTSIDE)] = None
 
     def _typed_time(self, column: Any) -> tuple[pd.Series, dict[str, BoolArray]]:
         column = column.cast(pa.timestamp("us", tz=getattr(column.type, "tz", None)), safe=False)
@@ -200,10 +214,13 @@ class LogColumns:
         self.reject(seconds.abs() > MAX_SHIFT_S, "duration above 60 years (milliseconds?)")
         return add_seconds(times, seconds)
 
-    def status(self, name: str) -> pd.Series:
-        """Column of states in the canonical vocabulary; missing where the word is not known."""
-        text = self.text(name)
-        status = map_unique(text, canonical_status)
+    def status(self, name: str, words: Mapping[str, str] | None = None) -> pd.Series:
+        """Column of states in the canonical vocabulary; missing where the word is not known.
+
+        `words`: those that mean something else in this log, in lower case.
+        """
+        text, own = self.text(name), words or {}
+        status = map_unique(text, lambda word: own.get(word.lower(), canonical_status(word)))
         self.unknown_words = text.mask(status.notna())
         return status
 

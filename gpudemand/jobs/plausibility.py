@@ -77,11 +77,14 @@ def doubts(attrs: Mapping[Any, Any]) -> list[str]:
     return list(attrs.get(DOUBTS, ()))
 
 
-def not_counted(names: Sequence[str], shown: str = "") -> str:
-    """Sentence on resources that may be accelerators; `shown`: what stands before their names in the log."""
+def not_counted(names: Sequence[str], shown: str = "", worth: str = "1") -> str:
+    """Sentence on resources that may be accelerators; `shown`: what stands before their names in the log.
+
+    `worth`: an example of what one of the first is worth.
+    """
     return (
         f"{', '.join(shown + name for name in names)} did not count; if these are accelerators, say what one is worth: "
-        f"gpu_share={{{names[0]!r}: 1}} (--gpu-share {names[0]}=1)."
+        f"gpu_share={{{names[0]!r}: {worth}}} (--gpu-share {names[0]}={worth})."
     )
 
 

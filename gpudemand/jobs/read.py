@@ -25,13 +25,17 @@ from gpudemand.jobs.schema import COLUMNS, KINDS, OTHER_KEYS
 from gpudemand.jobs.table import (
     as_jobs,
     check_jobs,
-    doubled_rows,
+    distinct_rows,
+    ids_repeat,
     rejections,
     saved_attrs,
+    submitted_again,
     superseded,
+    to_nanoseconds,
     unlike,
     warn_rejections,
     with_waiting,
+    without_unset_times,
 )
 from gpudemand.jobs.times import TimeParser
 from gpudemand.store import is_store, read_store
@@ -41,8 +45,13 @@ USAGE_ONLY = "prometheus"
 REPLACED = "replaced by a later record"
 #: Why one does not count that differs from the one that does.
 SAME_ID = "with the id and start of another row, as of a node or a task"
+#: Why one does not count that could not start though GPUs were free; and what Slurm writes of such jobs.
+NOT_ELIGIBLE = "pending and held by its user, or until another job ends or a time comes"
+_NOT_ELIGIBLE = ("JobHeldUser", "Dependency", "DependencyNeverSatisfied", "BeginTime")
 #: Fewer rows may be the same by chance.
 _MIN_ROWS = 20
+#: Where exports overlap, so many of the rows are the same; no part of a log is shorter than this share of it.
+_ALIKE, _PART = 0.9, 0.01
 
 
 @dataclass(frozen=True)
@@ -207,8 +216,10 @@ def read_jobs(
 
     Rows that cannot be used are left out, counted by reason in ``attrs["rejected"]``, and reported in one warning:
     rows with an unreadable or missing required number or time, that end before they start, or that finished without
-    an end. Rows that are no jobs of their own are left out and counted as well: job steps, repeated headers, and
-    records that a later one of the same job supersedes, as in concatenated daily dumps.
+    an end. Rows that are no jobs of their own are left out and counted as well: job steps, repeated headers, records
+    that a later one of the same job supersedes, as in concatenated daily dumps, and jobs that could not start though
+    GPUs were free (a column ``reason`` of Slurm: held by their user, or until another job ends or a time comes). Each
+    later run of a job that was put back waits since the one before it ended.
 
     Parameters
     ----------
@@ -297,7 +308,7 @@ def read_jobs(
     attrs, usable = jobs.attrs, log.usable()
     reasons = np.full(len(usable), None, dtype=object)
     jobs, reasons[usable] = _latest(_rows(jobs, usable).reset_index(drop=True))
-    for reason in (REPLACED, SAME_ID):
+    for reason in (REPLACED, SAME_ID, NOT_ELIGIBLE):
         log.exclude(reasons == reason, reason)
     rejected = log.rejection_counts(strict=strict)
     warn_rejections(rejected, len(log.table), log.table.source)
@@ -312,26 +323,60 @@ def _rows(jobs: pd.DataFrame, chosen: BoolArray) -> pd.DataFrame:
 
 
 def _latest(jobs: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
-    """Jobs, of arrays each task, without what a later record supersedes; and why of a row nothing is left, or None."""
-    tasks = slurm.with_array_tasks(jobs)
-    rows, reasons = tasks.index.to_numpy(), np.full(len(jobs), REPLACED, dtype=object)
+    """Jobs, of arrays each task, without what a later record supersedes; and why of a row nothing is left, or None.
+
+    Those that wait for something other than GPUs are left out as well.
+    """
+    reasons, waits = np.full(len(jobs), REPLACED, dtype=object), _not_eligible(jobs)
+    reasons[waits] = NOT_ELIGIBLE
+    tasks = slurm.with_array_tasks(_rows(jobs, ~waits))
+    rows = tasks.index.to_numpy()
     tasks.index = pd.RangeIndex(len(tasks))
+    if not ids_repeat(tasks):
+        reasons[rows] = None
+        return tasks, reasons
     replaced = superseded(tasks)
     reasons[rows[unlike(tasks, replaced)]] = SAME_ID
     reasons[rows[~replaced]] = None
-    return _rows(tasks, ~replaced).reset_index(drop=True), reasons
+    return submitted_again(_rows(tasks, ~replaced).reset_index(drop=True)), reasons
 
 
-def _doubled(log: LogColumns) -> list[str]:
-    """Sentence on a log without job ids most of whose rows stand in it twice."""
+def _not_eligible(jobs: pd.DataFrame) -> BoolArray:
+    """Jobs that wait for their user, another job or a time, in logs that give the reason."""
+    if "reason" not in jobs:
+        return np.zeros(len(jobs), dtype=bool)
+    waits = jobs["status"].eq("pending").fillna(False).to_numpy(dtype=bool, copy=True)
+    waits[waits] = jobs["reason"][waits].astype(STRING).str.strip("()").isin(_NOT_ELIGIBLE)
+    return waits
+
+
+def _doubled(log: LogColumns, begin: pd.Series) -> list[str]:
+    """Sentence on a log without job ids of which most rows, or nearly all of some time, stand in it several times."""
     rows = len(log.table.lines)
-    twice = doubled_rows(log.table.rows) if rows >= _MIN_ROWS else 0
-    if 2 * twice <= rows:
+    if rows < _MIN_ROWS:
         return []
-    return [
-        f"{twice:,} of {rows:,} rows stand in this log exactly twice, and count twice, as it has no job_id that tells "
-        "them apart: if it was put together of files that overlap, read each row once."
-    ]
+    first, times = distinct_rows(log.table.rows)
+    twice, why = 2 * int((times == 2).sum()), "as it has no job_id that tells them apart: if it was put together of"
+    if 2 * twice > rows:
+        said = f"{twice:,} of {rows:,} rows stand in this log exactly twice, and count twice"
+    elif period := _overlap(begin.iloc[first], times > 1):
+        said = f"nearly all rows from {period} UTC stand in this log more than once, and count so"
+    else:
+        return []
+    return [f"{said}, {why} files that overlap, read each row once."]
+
+
+def _overlap(begin: pd.Series, again: BoolArray) -> str:
+    """Time in which nearly all rows stand in a log again; empty where those that do are strewn, as by chance."""
+    known = begin.notna().to_numpy(dtype=bool)
+    order = np.argsort(to_nanoseconds(begin[known]), kind="stable")
+    begin, again = begin[known].iloc[order], again[known][order]
+    part = np.arange(len(again)) // max(_MIN_ROWS // 2, round(_PART * len(again)))
+    alike = np.bincount(part, again) >= _ALIKE * np.bincount(part)
+    inside = again & alike[part]
+    if inside.sum() < max(_MIN_ROWS // 2, 0.5 * again.sum()):
+        return ""
+    return " to ".join(f"{time:%Y-%m-%d %H:%M}" for time in begin[inside].iloc[[0, -1]])
 
 
 def _checked(jobs: pd.DataFrame, said: list[str]) -> pd.DataFrame:
@@ -363,19 +408,31 @@ def _read_store(path: Path, kind: str | None) -> pd.DataFrame:
 def read_rows(log: LogColumns, format: str, kind: str) -> pd.DataFrame:  # noqa: A002
     """Canonical table of all rows of a log, which lets go of them; those that cannot be used are marked in it."""
     frame = FORMATS[format].read(log)
+    _exclude_totals(log, frame)
     if kind == "measured" and ("job_id" not in frame.columns or frame["job_id"].isna().all()):
-        log.doubts += _doubled(log)
+        times = [frame[name] for name in ("start", "submit") if name in frame]
+        log.doubts += _doubled(log, times[0].fillna(times[-1]))
     log.table = replace(log.table, rows=log.table.rows.schema.empty_table())
     if "job_id" not in frame.columns:
         frame = frame.assign(job_id=pd.Series(log.table.lines).astype(str))
+    log.accept_open(frame)
     attrs, frame = frame.attrs, as_jobs(frame, kind=kind, source=log.table.source)
-    jobs = log.parser.in_order(frame)
+    jobs = log.parser.in_order(without_unset_times(frame))
     jobs.attrs = {**attrs, **jobs.attrs}
     reasons = rejections(jobs)
     for reason in reasons.dropna().unique():
         log.reject(reasons == reason, reason)
     log.doubts += unknown_status(jobs, log.unknown_words, log.usable())
     return with_waiting(jobs)
+
+
+def _exclude_totals(log: LogColumns, frame: pd.DataFrame) -> None:
+    """Exclude a row that is called a total, where it is one, in place of a user."""
+    spelt = [spell(name) for name in log_formats.TOTALS for spell in (str.lower, str.title, str.capitalize, str.upper)]
+    for name in ("user", "group"):
+        if name in frame and (called := frame[name].isin(spelt).to_numpy(dtype=bool)).any():
+            gpus = frame["gpus"].to_numpy(dtype=float)
+            log.exclude(called & (gpus > 0) & np.isclose(gpus, np.nansum(gpus) / 2), log_formats.TOTAL_ROW)
 
 
 def _format_of(path: Path) -> str:

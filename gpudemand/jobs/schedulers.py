@@ -50,15 +50,17 @@ def scheduled(log: LogColumns) -> pd.DataFrame:
     unknown = other & ~jobs["gpu_type"].str.lower().isin([*log.gpu_share])
     log.doubts += log.table.header.get("doubts", "").splitlines()
     if unknown.any():
-        log.doubts.append(not_counted(sorted(set(jobs["gpu_type"][unknown]))))
+        names = sorted(set(jobs["gpu_type"][unknown]))
+        log.doubts.append(not_counted(names, worth="1/81920" if names[0] == _MEMORY else "1"))
     elif len(jobs) and not jobs["gpus"].gt(0).any():
-        log.doubts.append(
-            "no job of this log names a GPU, so that what jobs held is not known, and all GPU-hours are 0; if they had "
-            "GPUs, read a log that says how many, such as a table of user, submit, start, end and gpus."
-        )
+        log.doubts.append(_NO_GPUS)
     return start_unstarted_at_end(jobs.assign(gpus=(jobs["gpus"] * shares.fillna(1.0)).mask(unknown, 0.0)))
 
 
+_NO_GPUS = (
+    "no job of this log names a GPU, so that what jobs held is not known, and all GPU-hours are 0; if they had GPUs, "
+    "read a log that says how many, such as a table of user, submit, start, end and gpus."
+)
 #: Mark of a type that is the name of a resource of which it is not known whether it is an accelerator.
 _OTHER = "?"
 _LIKE_GPU = re.compile(
@@ -150,7 +152,9 @@ _PBS_FIELD = re.compile(r'(\S+?)=("[^"]*"|\S*)')
 _PBS_COUNT = re.compile(r"n?gpus?|naccelerators|nmics", re.IGNORECASE)
 _TYPE = re.compile(r"gpu_?(?:type|model|name)=([\w.+-]+)|accelerator_model=([\w.+-]+)", re.IGNORECASE)
 #: Of other records, such as a job that is put into a queue, none is a run.
-_PBS_KINDS = {*"ABCDEGKLMQRSTUYakcrsu"}
+_PBS_KINDS = {*"ABCDEGKLMQRSTUYaekcrsu"}
+#: Phases of a job that gave nodes back while it ran (pbs_release_nodes).
+_PBS_PHASES = {*"cue"}
 _PBS_STATUS = {"0": "completed", "-29": "timeout", "": "failed"}
 
 
@@ -159,6 +163,11 @@ def _pbs(line: str, doubts: list[str]) -> Record | None:
     _, kind, job, text = line.split(";", 3)
     if kind not in _PBS_KINDS:
         raise ValueError(kind)
+    if kind in _PBS_PHASES and re.search("gpu|accelerator|nmics", text, re.IGNORECASE):
+        doubts.append(
+            "some jobs gave nodes back while they ran (pbs_release_nodes, records u, c and e): their GPUs count as "
+            "asked for until their end, which may be too many."
+        )
     # An array has a record of its own beside those of its tasks.
     if kind not in "SERA" or "[]" in job:
         return None
@@ -454,6 +463,10 @@ def _condor(ad: Record) -> Record:
     gpus = str(ad.get("requestgpus") or len(assigned))
     if _number(gpus) is None:
         gpus = str(ad.get("gpusprovisioned") or len(assigned) or gpus)
+    # The parallel universe asks for GPUs of each of its machines.
+    hosts = max(_number(ad.get(name)) or 1.0 for name in ("minhosts", "maxhosts", "currenthosts"))
+    if _number(gpus) is not None:
+        gpus = f"{hosts * float(gpus):g}"
     return {
         "job_id": f"{ad['clusterid']}.{ad.get('procid', 0)}",
         "user": str(ad.get("owner") or ad.get("user") or "").partition("@")[0],
@@ -517,6 +530,19 @@ def _asked_by_pod(spec: Record) -> dict[str, float]:
     return asked
 
 
+#: What KAI and Run:ai call memory of a GPU that a pod asks for, in MiB, of which one with 80 GiB has 81,920.
+_MEMORY = "gpu-memory"
+
+
+def _parts_of_gpus(notes: Record) -> tuple[dict[str, float], dict[str, float]]:
+    """What a pod has of GPUs that it shares (KAI, Run:ai), or else the memory of which that is not told."""
+    part, memory, given = (_number(notes.get(name)) for name in ("gpu-fraction", _MEMORY, "runai-allocated-gpus"))
+    devices = _number(notes.get("gpu-fraction-num-devices")) or 1.0
+    if part or (memory and given):
+        return {"nvidia.com/gpu": part * devices if part else given or 0.0}, {}
+    return {}, {_MEMORY: memory * devices} if memory else {}
+
+
 def _pod(pod: Record) -> Record:
     meta, spec, status = pod["metadata"], pod.get("spec", {}), pod.get("status", {})
     asked = _asked_by_pod(spec)
@@ -524,8 +550,9 @@ def _pod(pod: Record) -> Record:
     others = {name: count for name, count in asked.items() if name not in gpus and not _NO_DEVICE.fullmatch(name)}
     if spec.get("resourceClaims"):
         others["resource.k8s.io/claims"] = float(len(spec["resourceClaims"]))
-    if not gpus and (share := _number((meta.get("annotations") or {}).get("gpu-fraction"))):  # KAI, Run:ai
-        gpus = {"nvidia.com/gpu": share}
+    if not gpus:
+        gpus, memory = _parts_of_gpus(meta.get("annotations") or {})
+        others |= memory
     if re.fullmatch(RESERVATIONS, str(meta.get("namespace"))):
         gpus, others = {}, {}
     slices = [name.partition("mig-")[2] for name in gpus if "mig-" in name]
@@ -612,16 +639,33 @@ RUNAI_COLUMNS = (
 
 
 def runai(log: LogColumns) -> pd.DataFrame:
-    """Workloads of Run:ai as its console exports them: the group is the project."""
+    """Workloads of Run:ai as its console exports them: the group is the project.
+
+    What a workload holds now is none once it has ended, or while it waits: such ones count what they asked for.
+    """
+    held, asked = log.number("Allocated GPUs"), log.number(log.first_present("Requested GPUs", "GPU compute request"))
+    status, start = log.status("Status"), log.time("Started")
+    end = log.time(log.first_present("Ended", "Finished"))
+    none = held.fillna(0.0).eq(0) & asked.gt(0)
+    waits, ended = none & status.eq("pending").fillna(False), none & end.notna()
+    gpus = held.mask(waits | ended, asked)
+    log.reject(gpus.isna(), "without Allocated GPUs")
+    if not gpus.gt(0).any():
+        log.doubts.append(_NO_GPUS)
+    if (ended & start.notna()).any():
+        log.doubts.append(
+            f"{format_number_of('workload', (ended & start.notna()).sum())} ended with 0 allocated GPUs, as they give "
+            "them back then; what was requested counts as held."
+        )
     jobs = pd.DataFrame(
         {
             "job_id": log.text(log.first_present("Workload name", "Workload")),
             **log.texts(user="Submitted by", group="Project", cluster="Cluster"),
             "submit": log.time("Created", required=True),
-            "start": log.time("Started"),
-            "end": log.time(log.first_present("Ended", "Finished")),
-            "gpus": log.number("Allocated GPUs", required=True),
-            "status": log.status("Status"),
+            "start": start,
+            "end": end,
+            "gpus": gpus,
+            "status": status,
         }
     )
     return start_unstarted_at_end(jobs)

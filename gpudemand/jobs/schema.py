@@ -51,6 +51,11 @@ LATEST = pd.Timestamp("2200-01-01", tz="UTC")
 OUTSIDE = "time outside 1985 to 2200"
 
 
+#: What times in whole seconds are off at most.
+ROUNDED = pd.Timedelta("1s")
+_ROUNDED_US = 1_000_000
+
+
 def microseconds(time: pd.Timestamp) -> int:
     """Microseconds since 1970."""
     return int(time.as_unit("us").asm8.astype("int64"))
@@ -64,7 +69,7 @@ RULES = {
     "no submit or start time": "submit_us IS NULL AND start_us IS NULL",
     OUTSIDE: f"least({_TIMES}) < {microseconds(EARLIEST)} OR greatest({_TIMES}) > {microseconds(LATEST)}",
     "end before start": "end_us < coalesce(start_us, submit_us)",
-    "start before submit": "start_us < submit_us",
+    "start before submit": f"start_us <= submit_us - {_ROUNDED_US}",
     "negative number of GPUs": "gpus < 0",
     f"more than {MAX_GPUS:,} GPUs": f"gpus > {MAX_GPUS}",
 }

@@ -46,8 +46,8 @@ _OTHER_GRES = {
     *("tmp", "tmpfs", "tmpdisk", "localtmp", "localscratch", "lscratch", "fs", "lustre", "mem", "cpu", "license"),
     "none",
 }
-#: Names of types that may be slices.
-_LIKE_SLICE = re.compile(r"mig|\d+g\.\d+gb", re.IGNORECASE)
+#: Names of types that may be slices; AMD calls its partitions DPX, TPX, QPX and CPX.
+_LIKE_SLICE = re.compile(r"mig|\d+g\.\d+gb|(?<![a-z])[dtqc]px(?![a-z])", re.IGNORECASE)
 _SITE_GRES = re.compile(r"(?:^|,)gres/([A-Za-z]\w*)[:=]")
 _UTILIZATION = re.compile(r"(?:^|,)gres/gpuutil=(\d+(?:\.\d+)?)(?:,|$)")
 #: Entries of every list; without them, few unique lists are left.
@@ -281,7 +281,7 @@ _STEP = r"^[^\[]*\."
 #: The most tasks that Slurm lets an array have (MaxArraySize in slurm.conf).
 _MAX_TASKS = 4_000_001
 #: ``123_[1,3,5-9:2%4]``: at most four at once.
-_ARRAY = re.compile(r"(?P<job>\d+)_\[(?P<tasks>\d+(?:-\d+(?::\d+)?)?(?:,\d+(?:-\d+(?::\d+)?)?)*)(?:%\d+)?\]")
+_ARRAY = re.compile(r"(?P<job>\d+)_\[(?P<tasks>\d+(?:-\d+(?::\d+)?)?(?:,\d+(?:-\d+(?::\d+)?)?)*)(?:%(?P<most>\d+))?\]")
 
 
 #: Names of sacct's columns as it prints them, by those that ``--format`` takes.
@@ -352,7 +352,7 @@ def _from_json(path: Path, limits: Limits) -> TextTable:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path.name!r} is not the JSON of sacct --json ({error}); run sacct with -P.") from error
     names = [*("JobID", "User", "Account", "Cluster", "Partition", "QOS", "State", "Submit", "Eligible", "Start")]
-    names += ["End", "ElapsedRaw", "TimelimitRaw", "AllocTRES", "ReqTRES"]
+    names += ["End", "ElapsedRaw", "TimelimitRaw", "AllocTRES", "ReqTRES", "Reason"]
     schema = pa.schema([(name, pa.string()) for name in names])
     table = pa.table([list(column) for column in zip(*rows, strict=True)] or [[] for _ in names], schema=schema)
     return TextTable(table, np.arange(1, len(rows) + 1), path.name)
@@ -361,6 +361,7 @@ def _from_json(path: Path, limits: Limits) -> TextTable:
 def _json_row(job: dict[str, Any]) -> list[str | None]:
     """Cells of one job; numbers are plain, or say whether they are set."""
     time, tres, state = job.get("time", {}), job.get("tres", {}), job.get("state", job.get("job_state"))
+    reason = state.get("reason") if isinstance(state, dict) else job.get("state_reason")
     state = state.get("current") if isinstance(state, dict) else state
     state = state[0] if isinstance(state, list) else str(state)
     array = job.get("array") or {}
@@ -386,7 +387,7 @@ def _json_row(job: dict[str, Any]) -> list[str | None]:
         job.get("user") or job.get("user_name") or (job.get("association") or {}).get("user"),
         *(job.get(key) for key in ("account", "cluster", "partition", "qos")),
     ]
-    return [name, *texts, state, *moments, _json_number(time.get("elapsed")), limit, *lists]
+    return [name, *texts, state, *moments, _json_number(time.get("elapsed")), limit, *lists, reason]
 
 
 def _json_number(value: Any, zero: str | None = "0") -> str | None:
@@ -415,7 +416,8 @@ def sacct(log: LogColumns) -> pd.DataFrame:
     submitted. Job steps (``123.batch``), which a dump without ``-X`` contains, are excluded. A pending array
     (``123_[4-9]``) is one row, which `with_array_tasks` takes apart. ``used_gpu_seconds`` is gres/gpuutil, the sum
     over the GPUs of a job, times the elapsed time, of the job or of its steps; at most the GPU-seconds held.
-    ``reason`` is what kept a job waiting last.
+    ``reason`` is what kept a job waiting last; `read_jobs` leaves out those that wait for their user, another job or a
+    time.
     """
     job_id = log.text(log.first_present("JobID", "JobIDRaw"))
     # Those of several jobs look the same where their ends are cut off.
@@ -443,12 +445,14 @@ def sacct(log: LogColumns) -> pd.DataFrame:
             # Slurm writes epoch zero for what did not happen.
             **{short: times.where(times > EARLIEST) for short, times in zip(("start", "end"), moments, strict=True)},
             **{name: gpus[name] for name in ("gpus", "gpu_type")},
-            "status": log.status("State"),
+            # Slurm's word for a job that was sent a signal and keeps what it holds; elsewhere one that is over.
+            "status": log.status("State", {"stopped": "running"}),
             "requested_time": limit,
             **log.texts(partition="Partition", qos="QOS", reason="Reason"),
             "devices": gpus["devices"],
         }
     )
+    log.doubts += _doubtful(jobs, step)
     jobs = start_unstarted_at_end(_complete(jobs, elapsed, log))
     length = (jobs["end"] - jobs["start"]).dt.total_seconds()
     used = _measured(_used(log, elapsed, step, job_id), jobs["gpu_type"].mask(step), log)
@@ -485,6 +489,11 @@ def with_array_tasks(jobs: pd.DataFrame) -> pd.DataFrame:
     return jobs.assign(job_id=tasks).explode("job_id").astype({"job_id": STRING})
 
 
+def _is_limited(job_id: str) -> bool:
+    match = _ARRAY.fullmatch(job_id)
+    return match is not None and match["most"] is not None and len(_array_tasks(job_id)) > int(match["most"])
+
+
 def _array_tasks(job_id: str) -> list[str]:
     match = _ARRAY.fullmatch(job_id)
     if match is None:
@@ -496,6 +505,36 @@ def _array_tasks(job_id: str) -> list[str]:
     if not 0 < sum(map(len, spans)) <= _MAX_TASKS:
         return [job_id]
     return [f"{match['job']}_{task}" for span in spans for task in span]
+
+
+#: Clocks of a cluster differ by less.
+_SKEW = pd.Timedelta("1min")
+
+
+def _doubtful(jobs: pd.DataFrame, step: BoolArray) -> list[str]:
+    """Sentences on jobs that started before they were submitted, and on arrays of which few tasks may run at once."""
+    early = (jobs["start"] < jobs["submit"]) & ~step
+    if early.any():
+        early &= (jobs["submit"] - jobs["start"] > _SKEW) & jobs["status"].ne("pending")
+        early &= ~jobs["job_id"].isin(set(jobs["job_id"][jobs["status"].eq("resized")]))
+    limited = jobs["job_id"][jobs["status"].eq("pending")]
+    limited = limited[limited.str.contains("%", regex=False, na=False)]
+    limited = limited[limited.map(_is_limited).to_numpy(dtype=bool)]
+    said = []
+    if early.any():
+        example = jobs["job_id"][early].iloc[0]
+        said.append(
+            f"{format_number_of('job', early.sum())} started before the submission (job {example}), as later parts of "
+            "a resized job do, but no earlier part is in this dump: what they held counts from the submission. Run "
+            "sacct with -D, which prints all parts; else correct the times."
+        )
+    if len(limited):
+        said.append(
+            f"{format_number_of('array', len(limited))} waits of which its user lets few tasks run at once (job "
+            f"{limited.iloc[0]}); all of its tasks count as waiting for GPUs. Leave it out of the dump if they are not "
+            "wanted at once."
+        )
+    return said
 
 
 def _complete(jobs: pd.DataFrame, elapsed: pd.Series, log: LogColumns) -> pd.DataFrame:
@@ -553,9 +592,11 @@ def _not_understood(lists: Collection[str], found: pd.DataFrame, log: LogColumns
     if names:
         said.append(not_counted(names, "gres/"))
     if slices:
+        part = "1/8" if "px" in slices[0].lower() else "1/7"
         said.append(
-            f"the type {', '.join(map(repr, slices))} looks like a slice (MIG) without a profile that is known, and "
-            f"counts as a whole GPU; say what one is: gpu_share={{{slices[0]!r}: 1/7}} (--gpu-share {slices[0]}=1/7)."
+            f"the type {', '.join(map(repr, slices))} looks like a slice (MIG, or a partition of AMD's) without a "
+            f"profile that is known, and counts as a whole GPU; say what one is: gpu_share={{{slices[0]!r}: {part}}} "
+            f"(--gpu-share {slices[0]}={part})."
         )
     if len(found) and not found["gpus"].gt(0).any():
         said.append(

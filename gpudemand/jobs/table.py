@@ -93,9 +93,29 @@ def with_waiting(jobs: pd.DataFrame) -> pd.DataFrame:
     unsaid = jobs["status"].isna() & jobs["start"].isna() & jobs["end"].isna()
     if not unsaid.any() or jobs["start"].isna().all():
         return jobs
-    waiting = jobs.assign(status=jobs["status"].astype(STRING).mask(unsaid, "pending"))
-    waiting.attrs = dict(jobs.attrs)
-    return waiting
+    return _assign(jobs, status=jobs["status"].astype(STRING).mask(unsaid, "pending"))
+
+
+def _assign(jobs: pd.DataFrame, **columns: pd.Series) -> pd.DataFrame:
+    """Jobs with other columns and the same ``attrs``."""
+    changed = jobs.assign(**columns)
+    changed.attrs = dict(jobs.attrs)
+    return changed
+
+
+def without_unset_times(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Jobs without the times by which programs say that a job has not started or ended yet, such as 1970."""
+    changed = {}
+    for name, words in (("start", ["pending"]), ("end", ["pending", "running"])):
+        odd = (jobs[name] < schema.EARLIEST) | (jobs[name] > schema.LATEST)
+        if odd.any() and (unset := odd & jobs["status"].isin(words)).any():
+            changed[name] = jobs[name].mask(unset.to_numpy(dtype=bool))
+    return _assign(jobs, **changed) if changed else jobs
+
+
+def ids_repeat(jobs: pd.DataFrame) -> bool:
+    """Whether two rows have one job id; in most logs none have, which this tells sooner than a table of the ids."""
+    return _repeats(schema.HASHES.format(of="job_id", relation="jobs"), jobs)
 
 
 def superseded(jobs: pd.DataFrame) -> BoolArray:
@@ -105,8 +125,6 @@ def superseded(jobs: pd.DataFrame) -> BoolArray:
     superseded by one that started since it was submitted, and a row without an end by one that started later. A
     requeued job has several starts and keeps all of its runs that have an end.
     """
-    if not _repeats(schema.HASHES.format(of="job_id", relation="jobs"), jobs):
-        return np.zeros(len(jobs), dtype=bool)
     names = jobs[["cluster", "job_id"]].fillna({"cluster": ""})
     repeated = (names.duplicated(keep=False) & jobs["job_id"].notna()).to_numpy()
     records = jobs[repeated].assign(cluster=names["cluster"][repeated])
@@ -122,6 +140,29 @@ def superseded(jobs: pd.DataFrame) -> BoolArray:
     return mask
 
 
+def submitted_again(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Jobs, of whose runs each one waits since the one before it ended, as the job held its GPUs until then.
+
+    Only Slurm writes a new submission for a job that was put back. Runs are rows of one job id and one submission that
+    follow one another; tasks that share an id run side by side.
+    """
+    if not _repeats(schema.HASHES.format(of="cluster, job_id, submit_us", relation="jobs"), jobs):
+        return jobs
+    key = ["cluster", "job_id", "submit"]
+    known = (jobs["job_id"].notna() & jobs["start"].notna()).to_numpy(dtype=bool, copy=True)
+    known[known] = jobs.loc[known, key].duplicated(keep=False)
+    if not known.any():
+        return jobs
+    runs = jobs.loc[known, [*key, "start", "end"]].reset_index(drop=True).sort_values(["start", "end"], kind="stable")
+    same = runs.groupby(key, dropna=False)
+    before, first = same["end"].shift(), same.cumcount() == 0
+    follows = (first | (runs["start"] >= before)).groupby(same.ngroup()).transform("all")
+    again = runs["submit"].mask(follows & (before > runs["submit"]), before).sort_index()
+    submit = jobs["submit"].copy()
+    submit[known] = again.to_numpy()
+    return _assign(jobs, submit=submit)
+
+
 def unlike(jobs: pd.DataFrame, replaced: BoolArray) -> BoolArray:
     """Of rows that are superseded, runs that ended and of which no other row is a copy: perhaps nodes or tasks."""
     mask = replaced & (jobs["start"].notna() & jobs["end"].notna()).to_numpy(dtype=bool)
@@ -132,12 +173,13 @@ def unlike(jobs: pd.DataFrame, replaced: BoolArray) -> BoolArray:
     return mask
 
 
-def doubled_rows(rows: pa.Table) -> int:
-    """Number of rows that stand in a table exactly twice."""
+def distinct_rows(rows: pa.Table) -> tuple[IntArray, IntArray]:
+    """Place of the first of each of the different rows of a table, and how often it stands there."""
     with database().cursor() as db:
         db.register("log", rows)
         hashes = db.sql("SELECT hash(log) AS hash FROM log").fetchnumpy()["hash"]
-    return 2 * int((np.unique(hashes, return_counts=True)[1] == 2).sum())
+    _, places, counts = np.unique(hashes, return_index=True, return_counts=True)
+    return places, counts
 
 
 def _repeats(sql: str, jobs: pd.DataFrame) -> bool:
@@ -146,10 +188,10 @@ def _repeats(sql: str, jobs: pd.DataFrame) -> bool:
     return bool((hashes[1:] == hashes[:-1]).any())
 
 
-def _duplicated(jobs: pd.DataFrame) -> BoolArray:
+def _duplicated(jobs: pd.DataFrame, repeats: bool) -> BoolArray:
     """Rows whose job and start (or submit, if it has none) an earlier row has already."""
     mask = np.zeros(len(jobs), dtype=bool)
-    if _repeats(schema.HASHES.format(of=schema.RUN, relation="jobs"), jobs):
+    if repeats and _repeats(schema.HASHES.format(of=schema.RUN, relation="jobs"), jobs):
         known = jobs["job_id"].notna().to_numpy()
         waiting = jobs["submit"].where(jobs["start"].isna())
         mask[known] = jobs[["cluster", "job_id", "start"]].assign(submit=waiting)[known].duplicated().to_numpy()
@@ -198,7 +240,8 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
     found = rejections(table)
     # `fillna` of object columns warns of downcasting in pandas 2.
     reasons = reasons.where(reasons.notna(), found.mask(found.isin(schema.UNKNOWN_RULES)) if allow_unknown else found)
-    reasons[_duplicated(table)] = schema.DUPLICATE
+    repeats = ids_repeat(table)
+    reasons[_duplicated(table, repeats)] = schema.DUPLICATE
     # In a log that has starts, readers let a job that was cancelled while it waited start at its end.
     never = table["start"].isna() & table["end"].notna() & table["status"].eq("cancelled")
     never &= table["start"].notna().any()
@@ -206,7 +249,7 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
     if reasons.notna().any():
         first = given.index[reasons.notna().argmax()]
         raise InputError(f"jobs has {unusable(reasons.value_counts())}, the first in row {first}; repair or drop them.")
-    table = with_waiting(table)
+    table = submitted_again(with_waiting(table)) if repeats else with_waiting(table)
     others = {name: frame[name] for name in frame.columns if name not in COLUMNS}
     checked = pd.DataFrame({**table, **others}).set_axis(given.index)
     checked.attrs = dict(given.attrs)
@@ -229,7 +272,8 @@ def _read_columns(frame: pd.DataFrame, tz: object) -> tuple[pd.DataFrame, pd.Ser
     )
     columns = {name: _read_column(frame, name, dtype, log) for name, dtype in COLUMNS.items()}
     columns["submit"] = columns["submit"].fillna(columns["start"])
-    table = log.parser.in_order(pd.DataFrame(columns, index=frame.index))
+    log.accept_open(pd.DataFrame(columns))
+    table = log.parser.in_order(without_unset_times(pd.DataFrame(columns, index=frame.index)))
     reasons = pd.Series(log.reject_reason, dtype=object)
     reasons[reasons.str.startswith("unreadable", na=False)] = schema.UNREADABLE
     return table, reasons

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from gpudemand._array import BoolArray, FloatArray
 from gpudemand._validation import InputError, nearest, shorten
-from gpudemand.jobs.schema import EARLIEST, LATEST, OUTSIDE, TIME
+from gpudemand.jobs.schema import EARLIEST, LATEST, OUTSIDE, ROUNDED, TIME
 
 #: What logs write where there is no value, in lower case; the last is of MySQL.
 NULL_MARKERS = ("", "none", "null", "nan", "nat", "na", "n/a", "unknown", "-", r"\n")
@@ -141,10 +141,14 @@ class TimeParser:
     def in_order(self, jobs: pd.DataFrame) -> pd.DataFrame:
         """Jobs with the second of two local times that daylight saving repeats, where the first is too early.
 
-        A job that starts at 02:50 and ends at 02:10 has ended within the repeated hour.
+        A job that starts at 02:50 and ends at 02:10 has ended within the repeated hour. One that starts less than a
+        second before its submission, of which only one is rounded, started at once.
 
         `jobs`: ``submit``, ``start`` and ``end``, as `localize` gives them.
         """
+        early = jobs["start"] < jobs["submit"]
+        if early.any() and (early := early & (jobs["submit"] - jobs["start"] < ROUNDED)).any():
+            jobs = jobs.assign(submit=jobs["submit"].mask(early, jobs["start"]))
         if self.tz is None:
             return jobs
         for name, first in (("start", "submit"), ("end", "start")):

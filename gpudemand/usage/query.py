@@ -93,7 +93,8 @@ def _checked_bounds(db: duckdb.DuckDBPyConnection, name: str) -> Bounds | None:
     return Bounds(*rows[0][2:]) if rows else None
 
 
-_COUNT_TOTALS = f"""SELECT count(*) FROM typed WHERE lower(job_id) IN {TOTALS} AND gpus > 0
+_COUNT_TOTALS = f"""SELECT count(*) FROM typed WHERE gpus > 0
+    AND (lower(job_id) IN {TOTALS} OR lower("user") IN {TOTALS} OR lower("group") IN {TOTALS})
     AND abs(gpus - (SELECT sum(gpus) / 2 FROM typed)) < 1e-6"""
 #: Hashes that are sorted at once; bounds memory only.
 _HASHES = 100_000_000
@@ -281,7 +282,7 @@ class JobLogQuery:
         """Create the view ``runs``: a job's names, begin, end (NULL while it runs), and why it cannot count."""
         self._parts = [f"part_{place}" for place in range(len(by))]
         parts = "".join(f'"{name}" AS {part}, ' for name, part in zip(by, self._parts, strict=True))
-        submit = "coalesce(submit_us, start_us)"
+        submit = "least(submit_us, start_us)"  # of jobs that started at once, one of the times may be rounded
         # Where a log has starts, a cancelled job without one never held anything, until its end.
         starts = self._row("SELECT count(*) FROM (SELECT 1 FROM typed WHERE start_us IS NOT NULL LIMIT 1)")[0]
         start = "CASE WHEN status = 'cancelled' THEN coalesce(start_us, end_us) ELSE start_us END" if starts else "NULL"

@@ -128,3 +128,12 @@ def test_tags_that_cannot_be_read_are_said(write) -> None:
 def test_a_bill_that_tells_no_gpus_says_so(write) -> None:
     with pytest.warns(UnlikelyJobsWarning, match="each hour counts as one GPU-hour"):
         assert gpu_hours(bill_of(write, "; 80; Hours; 25; i-1; ; ")) == {"Platform": 80}
+
+
+def test_a_purchase_of_the_same_amount_takes_no_usage_away(write) -> None:
+    columns = "ChargePeriodStart,ChargePeriodEnd,ChargeCategory,ConsumedQuantity,ConsumedUnit,EffectiveCost,ResourceId"
+    row = "2026-03-01T00:00:00Z,2026-03-02T00:00:00Z,{},24,Hours,10,i-1,V,{}"
+    rows = [row.format("Purchase", 8), row.format("Usage", 8), row.format("Usage", 8)]
+    with pytest.warns(UserWarning, match="1 charge that the bill has already"):
+        jobs = read_jobs(write("\n".join([f"{columns},SubAccountName,x_GPUs", *rows])), "focus")
+    assert jobs["gpus"].tolist() == [8]

@@ -145,6 +145,40 @@ def test_a_log_without_ids_that_has_every_row_twice_is_said(write) -> None:
     read_jobs(write(CANONICAL + "".join(rows) + GOOD.replace("1,", ",", 1) * 20))
 
 
+@pytest.mark.parametrize("copies", [1, 2])
+def test_exports_that_overlap_are_said_with_the_time(write, copies: int) -> None:
+    rows = [
+        good("", submit="", start=f"2024-05-{1 + n // 5:02}T{n % 5:02}:17:00Z", end=f"2024-06-01T00:00:{n % 60:02}Z")
+        for n in range(140)
+    ]
+    again = rows[70:105] * copies
+    with pytest.warns(UnlikelyJobsWarning, match="nearly all rows from 2024-05-15 00:17 to 2024-05-2"):
+        read_jobs(write(CANONICAL + "".join([*rows, *again])))
+    read_jobs(write(CANONICAL + "".join([*rows, *rows[::4]])))  # as many, but strewn
+    read_jobs(write(CANONICAL + "".join(rows) + rows[0] * 50))  # an array
+
+
+def test_a_total_in_the_place_of_a_user_is_left_out(write) -> None:
+    log = CANONICAL + GOOD + good(2, gpus="4") + good("", user="Total", gpus="6")
+    with pytest.warns(RejectedRowsWarning, match="1 a total of the other rows"):
+        assert read_jobs(write(log))["user"].tolist() == ["ada", "ada"]
+    path = write(log)
+    with pytest.raises(InputError, match="a total of the other rows"):
+        usage_series(path)
+    assert len(read_jobs(write(CANONICAL + GOOD + good(2, user="Total", gpus="6")))) == 2
+
+
+@pytest.mark.parametrize("reason", ["JobHeldUser", "(Dependency)", "DependencyNeverSatisfied", "BeginTime"])
+def test_a_job_that_could_not_start_does_not_wait_for_gpus(write, reason: str) -> None:
+    rows = "".join(
+        good(n, start="", end="", status="pending").replace("\n", f",{why}\n")
+        for n, why in enumerate((reason, "Resources", "Priority"))
+    )
+    log = CANONICAL.replace("\n", ",reason\n") + rows + good(9).replace("\n", f",{reason}\n")
+    with pytest.warns(RejectedRowsWarning, match="1 pending and held by its user, or until another job ends"):
+        assert read_jobs(write(log))["job_id"].tolist() == ["1", "2", "9"]
+
+
 def test_zones_may_be_mixed(write) -> None:
     other = good(2, submit="2024-05-01 10:00+02:00", start="1714550400", end="2024-05-01T02:00:00-07:00")
     jobs = read_jobs(write(CANONICAL + GOOD + other))

@@ -98,7 +98,9 @@ def test_a_file_is_read_as_what_it_looks_like(name: str) -> None:
     assert [row[4] for row in found] == pytest.approx([row[4] for row in expected])
     pd.testing.assert_frame_equal(jobs, gd.read_jobs(SAMPLES / name, form, **zone))
     assert jobs.attrs["kind"] == "measured"
-    assert set(jobs["submit"].dt.strftime("%H:%M")) == {"09:00"} if form not in ("pods", "runai") else {"08:00"}
+    # Of the job of bhist that was put back, the second run was submitted when the first ended.
+    submit = {"pods": {"08:00"}, "runai": {"08:00"}, "lsf.bhist": {"09:00", "11:01"}}
+    assert set(jobs["submit"].dt.strftime("%H:%M")) == submit.get(form, submit.get(name, {"09:00"}))
 
 
 @silent
@@ -282,3 +284,84 @@ def test_a_dump_of_sacct_without_a_header(write) -> None:
 def test_answers_of_prometheus_are_sent_to_their_reader(fixtures) -> None:
     with pytest.raises(InputError, match="format='prometheus'"):
         gd.read_jobs(fixtures / "prometheus.json")
+
+
+PBS = "03/01/2026 {at};{kind};7.s;user=u1 group=g queue=q {times} Resource_List.ngpus=2 {more}\n"
+
+
+def test_runs_of_pbs_wait_since_the_one_before_ended(write) -> None:
+    times = "ctime=1772355600 qtime=1772355600 etime=1772355600 start={} end={}"
+    log = PBS.format(at="10:00:00", kind="R", times=times.format(1772355600, 1772359200), more="")
+    log += PBS.format(at="12:00:00", kind="E", times=times.format(1772359260, 1772366400), more="Exit_status=0")
+    jobs = gd.read_jobs(write(log))
+    assert (jobs["start"] - jobs["submit"]).dt.total_seconds().tolist() == [0, 60]
+
+
+def test_nodes_that_a_job_of_pbs_gave_back_are_said(write) -> None:
+    times = "ctime=1772355600 qtime=1772355600 etime=1772355600 start=1772355600"
+    log = "".join(PBS.format(at="10:00:00", kind=kind, times=times, more="") for kind in "uce")
+    log += PBS.format(at="12:00:00", kind="E", times=times + " end=1772366400", more="Exit_status=0")
+    with pytest.warns(UnlikelyJobsWarning, match="gave nodes back while they ran"):
+        jobs = gd.read_jobs(write(log))
+    assert (len(jobs), jobs.attrs["rejected"]) == (1, {})
+
+
+RUNAI = "Workload name,Project,Submitted by,Created,Started,Ended,Allocated GPUs,Requested GPUs,Status\n"
+
+
+def test_workloads_that_gave_their_gpus_back(write) -> None:
+    day = "2026-03-01T{}:00:00Z"
+    begin, end = day.format("08"), day.format("10")
+    rows = [
+        f"a,p,u,{begin},{begin},{end},0,4,Completed",
+        f"b,p,u,{begin},{begin},{end},4,4,Stopped",
+        f"c,p,u,{begin},{begin},,2,4,Running",
+        f"d,p,u,{begin},,,0,4,Pending",
+        f"e,p,u,{begin},{begin},,0,4,Running",
+    ]
+    with pytest.warns(UnlikelyJobsWarning, match="1 workload ended with 0 allocated GPUs"):
+        jobs = gd.read_jobs(write(RUNAI + "\n".join(rows)))
+    assert jobs["gpus"].tolist() == [4, 4, 2, 4, 0]
+    assert jobs["status"].tolist() == ["completed", "cancelled", "running", "pending", "running"]
+    with pytest.warns(UnlikelyJobsWarning, match="no job of this log names a GPU"):
+        gd.read_jobs(write(RUNAI + rows[0].replace("0,4", "0,")))
+
+
+@pytest.mark.parametrize(
+    ("notes", "share", "gpus"),
+    [
+        ({"gpu-fraction": "0.5"}, None, 0.5),
+        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "4"}, None, 2),
+        ({"gpu-memory": "40000", "runai-allocated-gpus": "0.5"}, None, 0.5),
+        ({"gpu-memory": "20480", "gpu-fraction-num-devices": "2"}, 1 / 81920, 0.5),
+    ],
+)
+def test_parts_of_gpus_in_annotations(write, notes: dict[str, str], share: float | None, gpus: float) -> None:
+    begin, end = "2026-03-01T08:00:00Z", "2026-03-01T10:00:00Z"
+    status = {
+        "phase": "Succeeded",
+        "startTime": begin,
+        "containerStatuses": [{"state": {"terminated": {"finishedAt": end}}}],
+    }
+    pods = [
+        {
+            "metadata": {"name": name, "namespace": "v", "creationTimestamp": begin, "annotations": notes},
+            "spec": {"containers": [{"resources": {"limits": {resource: "1"}}}]},
+            "status": status,
+        }
+        for name, resource in (("whole", "nvidia.com/gpu"), ("part", "cpu"))
+    ]
+    path = write(json.dumps({"kind": "List", "items": [{"kind": "Pod", **pod} for pod in pods]}))
+    shares = {"gpu-memory": share} if share else None
+    assert gd.read_jobs(path, "pods", gpu_share=shares)["gpus"].tolist() == pytest.approx([1, gpus])
+    if share:
+        with pytest.warns(UnlikelyJobsWarning, match="gpu-memory did not count.*gpu-memory=1/81920"):
+            gd.read_jobs(path, "pods")
+
+
+def test_a_parallel_job_of_htcondor_asks_for_gpus_of_each_machine(write) -> None:
+    ad = {"ClusterId": 1, "Owner": "u", "QDate": 1772355600, "JobStartDate": 1772355600, "CompletionDate": 1772359200}
+    ad |= {"JobStatus": 4, "RemoteWallClockTime": 3600, "RequestGPUs": 2, "CurrentHosts": 0}
+    hosts = [{}, {"MinHosts": 1, "MaxHosts": 1}, {"JobUniverse": 11, "MinHosts": 4, "MaxHosts": 4}]
+    ads = [{**ad, "ProcId": place, **each} for place, each in enumerate(hosts)]
+    assert gd.read_jobs(write(json.dumps(ads)))["gpus"].tolist() == [2, 2, 8]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 import gpudemand as gd
 from gpudemand import usage_series
-from gpudemand._validation import InputError, RejectedRowsWarning
+from gpudemand._validation import InputError, RejectedRowsWarning, UnlikelyJobsWarning
 from gpudemand.jobs import read_jobs, write_jobs
 from gpudemand.jobs.slurm import GpuCount, count_tres, with_array_tasks
 from gpudemand.jobs.table import as_jobs, as_of
@@ -359,3 +360,27 @@ def test_a_list_of_tasks_that_slurm_cut_short_is_no_job_step(tmp_path) -> None:
         jobs = read_jobs(tmp_path / "jobs.psv", format="sacct", tz="UTC")
     assert jobs["job_id"].tolist() == ["7_[1,3,...%2]"]
     assert jobs.attrs["rejected"] == {"job step": 1}
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("1|u|COMPLETED|{d}09:30:00|{d}08:00:00|{d}10:00:00|gres/gpu=2", "1 job started before the submission .job 1"),
+        ("1_[1-9%4]|u|PENDING|{d}09:30:00|Unknown|Unknown|gres/gpu=2", "1 array waits of which its user lets few"),
+        ("1_a%b|u|PENDING|{d}09:30:00|Unknown|Unknown|gres/gpu=2", ""),
+        ("1_[1-9%20]|u|PENDING|{d}09:30:00|Unknown|Unknown|gres/gpu=2", ""),
+        ("1|u|COMPLETED|{d}08:00:00|{d}08:00:00|{d}10:00:00|gres/gpu:mi300x_cpx=8", "mi300x_cpx=1/8"),
+        ("1|u|COMPLETED|{d}08:00:00|{d}08:00:00|{d}10:00:00|gres/gpu:rtx_apex=8", ""),
+    ],
+)
+def test_what_a_row_leaves_open_is_said(write, row: str, said: str) -> None:
+    day = "2026-03-02T"
+    whole = f"0|u|COMPLETED|{day}08:00:00|{day}08:00:00|{day}10:00:00|gres/gpu=2\n"
+    log = "JobID|User|State|Submit|Start|End|ReqTRES\n" + whole + row.format(d=day)
+    with pytest.warns(UnlikelyJobsWarning, match=said) if said else nullcontext():
+        read_jobs(write(log), "sacct", tz="UTC")
+
+
+def test_a_stopped_job_of_slurm_keeps_what_it_holds(write) -> None:
+    log = "JobID|User|State|Submit|Start|End|AllocTRES\n1|u|STOPPED|{d}08:00:00|{d}08:00:00|Unknown|gres/gpu=2"
+    assert read_jobs(write(log.format(d="2026-03-02T")), "sacct", tz="UTC")["status"].tolist() == ["running"]
