@@ -19,7 +19,8 @@ from gpudemand.units import wall_clock
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 #: Where a spreadsheet begins a formula: at the start of a cell, or after a semicolon, which separates cells in many
 #: countries. Full-width signs count in some.
-_FORMULA = re.compile(r"(^|;)(?=[=+@\t\n\uff1d\uff0b\uff0d\uff20-])")
+_SIGNS = r"(?=[=+@\t\n\uff1d\uff0b\uff0d\uff20-])"
+_FORMULA, _NO_FORMULA = re.compile(f"(^|;){_SIGNS}"), re.compile(f"(^|;)'{_SIGNS}")
 
 
 def write_table(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
@@ -59,6 +60,17 @@ def spreadsheet_safe(table: pd.DataFrame) -> pd.DataFrame:
     ada,2.0
     """
     return _with_text(table, _cell).set_axis([_cell(name) for name in table.columns], axis=1)
+
+
+def not_for_spreadsheets(text: pd.Series) -> pd.Series:
+    """Return text as it was before `spreadsheet_safe`, but for control characters.
+
+    >>> not_for_spreadsheets(pd.Series(["'=1+1", "ada", "'tis"])).tolist()
+    ['=1+1', 'ada', "'tis"]
+    """
+    found = pd.Series(text.unique(), dtype=text.dtype)
+    found = found[found.str.contains("'", regex=False, na=False)]
+    return text.replace({given: _NO_FORMULA.sub(r"\1", given) for given in found}) if len(found) else text
 
 
 def printable(table: pd.DataFrame) -> pd.DataFrame:

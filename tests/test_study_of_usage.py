@@ -272,7 +272,7 @@ def test_the_shell_reads_files_of_usage(tmp_path):
         pd.testing.assert_frame_equal(read_log(tmp_path / name), hourly, check_dtype=False)
     refused = CliRunner().invoke(app, ["report", str(tmp_path / "local.csv"), *options])
     assert refused.exit_code != 0
-    assert "no zone" in refused.output
+    assert "have no time zone; pass --tz" in refused.output
 
 
 def test_usage_that_cannot_be_used():
@@ -289,6 +289,25 @@ def test_usage_that_cannot_be_used():
         gd.Study(hours)
     with pytest.raises(InputError, match="cannot be split by gpu_type"):
         gd.Study(table, horizon=7).usage_by("gpu_type")
+
+
+@pytest.mark.parametrize("end", ["2026-03-30", "2026-10-26", "2026-11-05 06:00"])
+def test_days_of_23_and_25_hours_are_those_of_the_log(end):
+    times = pd.date_range("2026-02-02", pd.Timestamp(end) - pd.Timedelta("5h"), freq="5h", tz="Europe/Berlin")
+    jobs = pd.DataFrame({"user": "a/b", "start": times, "end": times + pd.Timedelta("5h"), "gpus": 2.0})
+    jobs.loc[len(jobs) - 1, "end"] = pd.Timestamp(end, tz="Europe/Berlin")
+    known = {"tz": "Europe/Berlin", "until": end}
+    of_log = gd.Study(jobs, horizon=7, **known).source
+    held = gd.Study(gd.usage_series(jobs, value="gpus", **known), horizon=7).source
+    assert held.settings.until == of_log.settings.until
+    for value in ("gpus", "gpu_hours"):
+        pd.testing.assert_frame_equal(held.usage("user", "D", value), of_log.usage("user", "D", value))
+
+
+def test_days_of_another_zone_are_refused():
+    table = usage("D").assign(ds=lambda t: t["ds"].dt.tz_localize(None).dt.tz_localize("Europe/Berlin"))
+    with pytest.raises(InputError, match=r"not those of tz='UTC'; leave tz= out"):
+        gd.Study(table, tz="UTC")
 
 
 def test_gpu_types_neither_come_nor_leave():

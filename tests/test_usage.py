@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 
 import numpy as np
@@ -10,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpudemand._tables import write_table
 from gpudemand._validation import InputError, RejectedRowsWarning
 from gpudemand.jobs import read_jobs
 from gpudemand.jobs.table import as_jobs
 from gpudemand.usage import query, runs
-from gpudemand.usage.read import read_usage
+from gpudemand.usage.read import read_log, read_usage
 from gpudemand.usage.series import (
     aggregate_usage,
     drop_last_bin,
@@ -368,6 +370,83 @@ def test_recorded_usage_is_read_back(tmp_path):
         assert read_usage(tmp_path / name)["y"].tolist() == [24.0] * 3
     with pytest.raises(InputError, match="there is no file"):
         read_usage(tmp_path / "nothing.csv")
+
+
+NAMES = ["NA", "null", "", "1e5", "007", "a,b", 'say "hi"', "=1+1", "a/b", "müller", "unique_id", "line\nbreak", '"\n,']
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("freq", ["h", "D", "W-MON", "MS"])
+@pytest.mark.parametrize("tz", ["UTC", "Europe/Berlin", "Africa/Cairo", "Australia/Lord_Howe", "+05:45"])
+def test_usage_that_was_written_is_read_back_exactly(tmp_path, tz, freq, suffix):
+    start = pd.date_range("2025-10-01", periods=60, freq="79h", tz="UTC")
+    names = pd.Series(NAMES * 5)[:60]
+    jobs = pd.DataFrame({"user": names, "start": start, "end": start + pd.Timedelta("7.123h"), "gpus": 0.7})
+    usage = usage_series(jobs, freq=freq, value="gpus", tz=tz)
+    write_table(usage, tmp_path / f"usage.{suffix}")
+    read = read_usage(tmp_path / f"usage.{suffix}", tz=tz if suffix == "csv" else None)
+    pd.testing.assert_frame_equal(read, usage, check_exact=True)
+    assert suffix == "csv" or read.attrs["freq"] == usage.attrs["freq"]
+
+
+def test_local_hours_that_are_repeated_follow_one_another(tmp_path):
+    hours = pd.date_range("2026-10-25", periods=6, freq="h", tz="Europe/Berlin")
+    local = pd.DataFrame({"unique_id": "ada", "ds": hours.tz_localize(None), "y": range(6)})
+    for name in ("usage.csv", "usage.parquet"):
+        write_table(local, tmp_path / name)
+        read = read_usage(tmp_path / name, tz="Europe/Berlin")
+        assert pd.DatetimeIndex(read["ds"]).equals(hours.as_unit("ns"))
+        assert read["y"].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+ROW = "ada,2026-03-01T00:00Z,4\n"
+DAYS = "ada,2026-03-29 00:00+01:00,4\nada,2026-03-30 00:00+02:00,4\n"
+TWICE = "ada,2026-10-25 02:00+02:00,4\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "tz", "message"),
+    [
+        ("ada,03/01/2026,4\n", None, r"Write times as 2026-01-05 10:00"),
+        ("ada,2026-03-29 02:30,4\n", "Europe/Berlin", "daylight saving skips"),
+        ("ada,2026-03-29 02:30,4\n", None, "have no time zone; pass tz="),
+        (ROW, "Mars/X", "is not a time zone"),
+        (DAYS, None, "2 offsets, as of a zone whose clock changes; pass tz="),
+        (DAYS, "UTC", "the days in 'usage.csv' are not those of tz='UTC'"),
+        (TWICE + TWICE, "Europe/Berlin", "duplicate stamps"),
+        (ROW + "bob,2026-03-01T00:00Z,-4\n", None, "line 3: negative number of GPUs"),
+        (ROW + "bob,2026-03-01T00:00Z,inf\n", None, "line 3: unreadable y"),
+        (ROW + ",2026-03-01T00:00Z,4\n", None, "line 3: without unique_id"),
+        (ROW + "bob,2026-03-01T00:00Z,4,9\n", None, "line 3: with a wrong number of fields"),
+        (ROW + '"bob,2026-03-01T00:00Z,4\n' + ROW, None, "quotation mark on line 3 of 'usage.csv' is never closed"),
+        (ROW + 'bob,2026-03-01T00:00Z,4"\n' + ROW, None, "line 3: with a misplaced quotation mark"),
+    ],
+)
+def test_usage_that_cannot_be_read_says_why(tmp_path, rows, tz, message):
+    (tmp_path / "usage.csv").write_text("unique_id,ds,y\n" + rows)
+    with pytest.raises(InputError, match=message):
+        read_usage(tmp_path / "usage.csv", tz=tz)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("usage.csv", b"", "is empty"),
+        ("usage.csv", ("unique_id,ds,y\n" + ROW).encode("utf-16"), "not a text file in UTF-8"),
+        ("usage.parquet", b"PAR1 and no more", "not a Parquet file"),
+    ],
+)
+def test_damaged_usage_is_refused(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        read_usage(tmp_path / name)
+
+
+def test_usage_in_gzip_and_with_quoted_names_of_columns_is_no_log_of_jobs(tmp_path):
+    (tmp_path / "usage.csv.gz").write_bytes(gzip.compress(('"unique_id","ds","y"\n' + ROW).encode()))
+    usage = read_log(tmp_path / "usage.csv.gz")
+    assert usage["y"].tolist() == [4.0]
+    assert (usage.attrs["kind"], usage.attrs["source"]) == ("measured", "usage.csv.gz")
 
 
 def test_drop_last_bin_keeps_at_least_one():

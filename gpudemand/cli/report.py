@@ -226,7 +226,7 @@ def _study_options(asked: Mapping[str, Any], begin: Callable[[str], None]) -> di
     from gpudemand.study.study import Study
 
     options = {name: asked[name] for name in inspect.signature(Study).parameters if name in asked}
-    return options | {"tz": asked["tz"] or "UTC", "progress": begin}
+    return options | {"progress": begin}
 
 
 def _check_log(plan: ReportPlan) -> None:

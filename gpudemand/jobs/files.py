@@ -208,7 +208,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_FIELD = r'(?:"(?:[^"]|"")*"|[^",][^,]*|)'
+_FIELD = r'(?:"(?:[^"]|"")*"|[^",\n][^,\n]*|)'
 #: From lines and the names of columns to as many lines.
 Mend = Callable[[Any, list[str]], Any]
 
@@ -245,27 +245,48 @@ def concatenate(tables: Iterable[TextTable]) -> TextTable:
     return TextTable(rows, np.concatenate([part.lines for part in parts]), parts[0].source, bad)
 
 
-def read_csv(path: Path, limits: Limits = LIMITS, delimiter: str = ",", mend: Mend | None = None) -> TextTable:
+def read_csv(
+    path: Path, limits: Limits = LIMITS, delimiter: str = ",", mend: Mend | None = None, *, breaks: bool = False
+) -> TextTable:
     """Read a file with a header line, every field as text; see `csv_batches`."""
-    return concatenate(csv_batches(path, limits, delimiter, mend))
+    return concatenate(csv_batches(path, limits, delimiter, mend, breaks=breaks))
 
 
 def csv_batches(
-    path: Path, limits: Limits = LIMITS, delimiter: str = ",", mend: Mend | None = None
+    path: Path, limits: Limits = LIMITS, delimiter: str = ",", mend: Mend | None = None, *, breaks: bool = False
 ) -> Iterator[TextTable]:
     """Read a file with a header line in batches, every field as text.
 
     Every line that is not blank is a row of a batch or is listed in its ``bad``. Only fields between commas may be
-    quoted. `mend` may change the lines of a block before they are parsed, not their number.
+    quoted. `mend` may change the lines of a block before they are parsed, not their number. `breaks`: whether quoted
+    fields may hold line breaks.
     """
-    blocks = line_blocks(path, limits)
+    blocks = _joined(line_blocks(path, limits)) if breaks else line_blocks(path, limits)
     first, lines = next(blocks)
     names = _header(lines[0].as_py(), delimiter, path.name)
     _check_names(names, path.name, limits)
     sound = mend or (lambda lines, names: lines)
-    yield parse_lines(sound(lines[1:], names), first + 1, names, path.name, delimiter)
+    yield parse_lines(sound(lines[1:], names), first + 1, names, path.name, delimiter, breaks=breaks)
     for first, lines in blocks:
-        yield parse_lines(sound(lines, names), first, names, path.name, delimiter)
+        yield parse_lines(sound(lines, names), first, names, path.name, delimiter, breaks=breaks)
+
+
+def _joined(blocks: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    """Blocks of lines, of which those with an open quotation mark hold the lines up to its end, then blank."""
+    for first, lines in blocks:
+        parts, marks = [lines], pc.count_substring(lines, '"').to_numpy(zero_copy_only=False)
+        while marks.sum() % 2 and (more := next(blocks, None)) is not None:
+            parts.append(more[1])
+            marks = np.append(marks, pc.count_substring(more[1], '"').to_numpy(zero_copy_only=False))
+        if not (marks % 2).any():
+            yield first, lines
+            continue
+        text = np.array(pa.concat_arrays(parts).to_pylist(), dtype=object)
+        inside = np.cumsum(marks) % 2 == 1  # after each line
+        for begin in np.flatnonzero(np.diff(inside, prepend=False) & inside):
+            end = begin + int(np.argmin(inside[begin:])) + 1 if not inside[begin:].all() else len(text)
+            text[begin], text[begin + 1 : end] = "\n".join(text[begin:end]), ""
+        yield first, pa.array(text, pa.large_string())
 
 
 def read_headerless(
@@ -302,7 +323,9 @@ def _check_names(names: list[str], source: str, limits: Limits) -> None:
         raise InputError(f"the header of {source!r} names the column {shorten(min(repeated))!r} twice; rename one.")
 
 
-def parse_lines(lines: Any, first: int, names: list[str], source: str, delimiter: str = ",") -> TextTable:
+def parse_lines(
+    lines: Any, first: int, names: list[str], source: str, delimiter: str = ",", *, breaks: bool = False
+) -> TextTable:
     """Parse lines of text, the first of them line `first` of the file, into columns `names`."""
     numbers = np.arange(first, first + len(lines))
     bad: dict[int, str] = {}
@@ -317,7 +340,7 @@ def parse_lines(lines: Any, first: int, names: list[str], source: str, delimiter
     keep(~_matches(lines, r"\x00"), "with a null byte")
     if delimiter == ",":
         keep(_well_quoted(lines, numbers, source), "with a misplaced quotation mark")
-    rows, wrong = _parse(lines, names, source, delimiter)
+    rows, wrong = _parse(lines, names, source, delimiter, breaks=breaks)
     fits = np.ones(len(numbers), dtype=bool)
     fits[wrong] = False
     keep(fits, "with a wrong number of fields")
@@ -343,7 +366,7 @@ def _well_quoted(lines: Any, numbers: IntArray, source: str) -> BoolArray:
     return valid
 
 
-def _parse(lines: Any, names: list[str], source: str, delimiter: str) -> tuple[Any, list[int]]:
+def _parse(lines: Any, names: list[str], source: str, delimiter: str, *, breaks: bool = False) -> tuple[Any, list[int]]:
     """Table of the lines, and the positions of those with a wrong number of fields."""
     schema = pa.schema([(name, pa.string()) for name in names])
     if not len(lines):
@@ -355,12 +378,12 @@ def _parse(lines: Any, names: list[str], source: str, delimiter: str) -> tuple[A
         return "skip"
 
     text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), pa.scalar("\n", lines.type))[0].as_buffer()
-    quote = '"' if delimiter == "," else False
+    quote = {"quote_char": '"' if delimiter == "," else False, "newlines_in_values": breaks}
     try:
         rows = pa_csv.read_csv(
             pa.BufferReader(text),
             pa_csv.ReadOptions(use_threads=False, block_size=text.size + 1, column_names=names),
-            pa_csv.ParseOptions(delimiter=delimiter, quote_char=quote, invalid_row_handler=skip),
+            pa_csv.ParseOptions(delimiter=delimiter, invalid_row_handler=skip, **quote),
             pa_csv.ConvertOptions(column_types=schema, strings_can_be_null=True, null_values=[""]),
         )
     except (pa.ArrowInvalid, OverflowError) as error:
@@ -421,11 +444,21 @@ def _damaged(path: Path, error: BaseException) -> InputError:
     return InputError(f"{path.name!r} is not a Parquet file that can be read ({shorten(str(error), 120)}).")
 
 
-def read_table(path: Path, limits: Limits = LIMITS) -> TextTable:
-    """Read a Parquet file, recognised by its first bytes, or else CSV."""
+def read_table(path: Path, limits: Limits = LIMITS, *, breaks: bool = False) -> TextTable:
+    """Read a Parquet file, recognised by its first bytes, or else CSV, where `breaks` with line breaks in fields."""
     with open_binary(path) as file:
         is_parquet = file.read(4) == b"PAR1"
-    return read_parquet(path, limits) if is_parquet else read_csv(path, limits)
+    return read_parquet(path, limits) if is_parquet else read_csv(path, limits, breaks=breaks)
+
+
+def read_names(path: Path, limits: Limits = LIMITS) -> list[str]:
+    """Names of the columns of a file that `read_table` reads, from its head."""
+    with open_binary(path) as file:
+        head = file.readline(1 << 16)
+    if head.startswith(b"PAR1"):
+        with open_parquet(path, limits) as table:
+            return list(table.schema_arrow.names)
+    return _header(head.decode("utf-8-sig", "backslashreplace"), ",", path.name)
 
 
 def check_header(table: TextTable, required: tuple[str, ...]) -> None:

@@ -23,9 +23,9 @@ from gpudemand.planning.need import NeedForecast, WaitTarget, forecast_need, for
 from gpudemand.study.pools import of_aliases, rename_series, rename_types, reserved_price
 from gpudemand.study.settings import BY, DEFAULT_WAIT, Aliases, Settings
 from gpudemand.units import mark_fractions, mark_type
-from gpudemand.usage.bins import bin_edges, bin_ends, parse_freq
+from gpudemand.usage.bins import are_midnights, bin_edges, bin_ends, parse_freq
 from gpudemand.usage.idle import checked_idle_table, idle_table
-from gpudemand.usage.read import binned_means, gaps_between, pulled_usage, tells
+from gpudemand.usage.read import binned_means, check_days, gaps_between, pulled_usage, tells
 from gpudemand.usage.runs import Runs, RunsQuery
 from gpudemand.usage.series import checked_usage, drop_last_bin, end_of_record, key_columns, to_long
 
@@ -278,12 +278,17 @@ class SeriesSource:
             raise InputError(f"this usage is in {value}, not in mean GPUs; make it with value='gpus' (--value gpus).")
         zone = tz or str(times.dt.tz)
         local = times.dt.tz_localize(zone) if times.dt.tz is None else times.dt.tz_convert(zone)
+        check_days(are_midnights(pd.DatetimeIndex(times)), pd.DatetimeIndex(local), str(attrs.get("source", "usage")))
         wide = _samples(table.assign(ds=local))
-        step = pd.Timedelta(str(attrs["step"])) if "step" in attrs else mean_step(infer_freq(wide.index))
+        last, freq = wide.index[-1:], None if "step" in attrs else infer_freq(wide.index)
+        step = pd.Timedelta(str(attrs["step"])) if freq is None else mean_step(freq)
         keys = tuple(str(attrs.get("by", settings.by)).split("/"))
         keys = keys if set(keys) <= {*BY} - {"total"} else ("user",)
         wide = rename_series(wide, keys, settings.type_aliases, attrs)
-        end = wide.index[-1] + step
+        end = (last + step if freq is None else bin_ends(last, freq))[0]
+        end = min(
+            end, parse_timestamp(attrs.get("until", end), zone)
+        )  # the last bin of `usage_series` may not be whole
         until = end if settings.until is None else min(parse_timestamp(settings.until, zone, "until"), end)
         by = settings.by if settings.by == "total" or settings.by in keys else keys[0]
         wide = wide[wide.index < until]
@@ -318,10 +323,9 @@ class SeriesSource:
         """Names of each series, a column per key."""
         columns = self.wide.columns if self.wanted is None else self.wanted.columns
         names = columns.to_series().astype(str)
-        if len(self.keys) == 1:
-            return names.to_frame(self.unit)
-        parts = names.str.split("/", n=len(self.keys) - 1, expand=True).set_axis(self.keys, axis=1)
-        return parts.replace("%2F", "/", regex=True)
+        several = len(self.keys) - 1
+        parts = names.str.split("/", n=several, expand=True) if several else names.to_frame()
+        return parts.set_axis(self.keys, axis=1).replace("%2F", "/", regex=True)
 
     def _by_key(self, by: Key, value: str = "gpus") -> pd.DataFrame:
         """Samples summed by name; unknown where a part of the sum is."""
@@ -361,8 +365,8 @@ class SeriesSource:
         if width < self.step or (value == "gpus_peak" and width < 2 * self.step):
             what = f"in bins of {freq}" if width < self.step else f"at most within bins of {freq}"
             raise InputError(f"usage is known as means over {_words(self.step)}, so it is not known {what}.")
-        bins = binned_means(samples, freq, self.step)
         edges = bin_edges(self.begin, self.settings.until, freq, self.settings.tz)
+        bins = binned_means(samples, freq, self.step).iloc[: len(edges) - 1]  # some days have less than 24 hours
         if value == "gpus_peak":
             most = samples.groupby(edges.searchsorted(samples.index, side="right") - 1).max()
             bins = most.set_axis(edges[:-1][most.index]).reindex(bins.index).where(bins.notna())

@@ -88,6 +88,17 @@ def bin_edges(begin: pd.Timestamp, until: pd.Timestamp, freq: object, tz: Any) -
     return edges[low : high + 1]
 
 
+def are_midnights(times: pd.DatetimeIndex) -> bool:
+    """Whether all times are those at which days of their zone begin.
+
+    >>> days = pd.date_range("2026-03-28", periods=3, tz="Europe/Berlin")
+    >>> are_midnights(days), are_midnights(days.tz_convert("UTC"))
+    (True, False)
+    """
+    wall = wall_clock(times)
+    return bool((wall == wall.normalize()).all())
+
+
 def bins_of(times: pd.DatetimeIndex, freq: object) -> tuple[pd.DatetimeIndex, IntArray]:
     """Bins that hold ascending times, and the bin of each time.
 

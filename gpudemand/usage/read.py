@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from gpudemand._array import STRING
-from gpudemand._validation import InputError, check_choice, check_columns, check_usage, told
-from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, open_parquet
+from gpudemand._tables import not_for_spreadsheets
+from gpudemand._validation import InputError, check_choice, check_usage, told
+from gpudemand.jobs.columns import LogColumns
+from gpudemand.jobs.files import (
+    LIMITS,
+    NO_LIMITS,
+    Limits,
+    as_file,
+    check_header,
+    existing_path,
+    read_names,
+    read_table,
+)
 from gpudemand.jobs.log_formats import read_prometheus
 from gpudemand.jobs.plausibility import DOUBTS
 from gpudemand.jobs.read import USAGE_ONLY, read_jobs
 from gpudemand.jobs.slurm import changes
-from gpudemand.jobs.times import parse_timezone
+from gpudemand.jobs.table import saved_attrs
+from gpudemand.jobs.times import TimeParser, parse_timezone
 from gpudemand.store import Store, is_store, read_store
-from gpudemand.usage.bins import bin_edges, parse_freq
+from gpudemand.usage.bins import are_midnights, bin_edges, parse_freq
+from gpudemand.usage.series import calendar
 
 #: What is summed for each measure.
 _STORED = ("held", "shared", "pending", "installed", "used", "measured", "under_5", "under_20", "under_50")
@@ -152,7 +167,7 @@ def read_usage(
     tz: str | None = None,
     limits: Limits | None = LIMITS,
 ) -> pd.DataFrame:
-    """Read a file of usage series (rather than of jobs).
+    r"""Read a file of usage series (rather than of jobs).
 
     Parameters
     ----------
@@ -161,28 +176,98 @@ def read_usage(
         of a range query of GPUs held per namespace. A store gives what `pulled_usage` does.
     format : {"canonical", "prometheus"}
     tz : str, optional
-        Zone of times that are written without one (Prometheus' JSON always has one).
+        Zone of times that are written without one, and of the calendar: by default that of the times of Parquet, or
+        the one offset of those of CSV; Prometheus' are in UTC. Where a series has a local time twice that daylight
+        saving repeats, the first stands for the first.
     limits : Limits, optional
-        The largest file of Prometheus that is read; None for any size.
+        The largest file that is read; None for any size.
 
     Returns
     -------
     DataFrame
-        ``unique_id``, ``ds``, ``y``.
+        ``unique_id``, ``ds``, ``y``, which is NaN where it is not known.
+
+    Raises
+    ------
+    InputError
+        As `read_jobs` does, and for any row that cannot be used. Of CSV also for times of several offsets without `tz`.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "usage.csv")
+    >>> _ = file.write_text("unique_id,ds,y\nNA,2026-03-28 00:00+01:00,4\nNA,2026-03-30 00:00+02:00,8\n")
+    >>> read_usage(file, tz="Europe/Berlin")
+      unique_id                        ds    y
+    0        NA 2026-03-28 00:00:00+01:00  4.0
+    1        NA 2026-03-30 00:00:00+02:00  8.0
     """
     path, _ = Path(path), check_choice("format", format, ("canonical", "prometheus"))
     if is_store(path):
         return pulled_usage(path, tz=tz or "UTC")
-    if not path.is_file():
-        raise InputError(f"there is no file at {str(path)!r}.")
     if format == "prometheus":
         return read_prometheus(path, tz=tz, limits=limits)
-    is_parquet = path.suffix == ".parquet"  # the names of its folders are no columns
-    table = pd.read_parquet(path, partitioning=None) if is_parquet else pd.read_csv(path, dtype={"unique_id": str})
-    usage = check_columns(table, ("unique_id", "ds", "y"), path.name)
-    ds = pd.to_datetime(usage["ds"], format="ISO8601")
-    ds = ds.dt.tz_localize(tz) if tz is not None and ds.dt.tz is None else ds
-    return check_usage(usage.assign(ds=ds), allow_missing=True)
+    with as_file(existing_path(path), limits or NO_LIMITS) as file:
+        # Marks that were forgotten do not hide here: a row that is not whole is refused.
+        table = read_table(file, limits or NO_LIMITS, breaks=True)
+    check_header(table, _COLUMNS)
+    log = LogColumns(table, TimeParser.from_arguments(tz, None, table.source))
+    usage = pd.DataFrame(
+        {"unique_id": log.text("unique_id"), "ds": log.time("ds", required=True), "y": log.number("y")}
+    )
+    log.reject(usage["unique_id"].isna(), "without unique_id")
+    log.reject(usage["y"] < 0, "negative number of GPUs")
+    log.rejection_counts(strict=True)  # a row that is left out would be a zero
+    usage["ds"] = _on_calendar(_with_second_hours(usage, log), log)
+    if pa.types.is_string(table.rows["y"].type):  # of CSV, which `write_table` wrote for spreadsheets
+        usage["unique_id"] = not_for_spreadsheets(usage["unique_id"])
+    usage.attrs = {"source": table.source, **saved_attrs(table.rows.schema, table.source)}
+    usage.attrs["kind"] = usage.attrs.get("kind") or "measured"
+    return check_usage(usage, allow_missing=True)
+
+
+_COLUMNS = ("unique_id", "ds", "y")
+#: Offset of a time that was written with one, such as +01:00, and the beginning of a day.
+_OFFSET = r":\d\d(?:\.\d+)? ?([+-]\d\d(?::?\d\d)?)$"
+_MIDNIGHT = r"[T ]00:00(?::00(?:\.0+)?)? ?(?:[Z+-]|$)"
+
+
+def _with_second_hours(usage: pd.DataFrame, log: LogColumns) -> pd.Series:
+    """Times, of which those that a series has twice are in the second of the hours that daylight saving repeats."""
+    twice = usage.duplicated(["unique_id", "ds"])
+    if not twice.any():
+        return usage["ds"]
+    again, _ = log.parser.parse(log.parser.again(log.text("ds")[twice]))
+    return usage["ds"].mask(twice, again.reindex(usage.index))
+
+
+def _on_calendar(ds: pd.Series, log: LogColumns) -> pd.Series:
+    """Times in the zone that was given, or that of their column, or the only offset of their texts."""
+    own, tz = getattr(log.table.rows["ds"].type, "tz", None), log.parser.tz
+    if own is not None:
+        days = are_midnights(pd.DatetimeIndex(ds.dt.tz_convert(own)))
+    else:
+        text = pd.Series(log.text("ds").unique())
+        days = text.str.contains(_MIDNIGHT).all()
+        offsets = text.str.extract(_OFFSET)[0].fillna("+00:00").str.replace(":", "").str.ljust(5, "0").unique()
+        own = offsets[0]
+        if tz is None and len(offsets) > 1:
+            problem = f"the times in {log.table.source!r} have {len(offsets)} offsets, as of a zone whose clock changes"
+            raise InputError(f"{problem}; pass tz=, such as tz='Europe/Berlin'.")
+    zone = tz or parse_timezone(own)
+    local = ds.dt.tz_convert("UTC" if zone == dt.UTC else calendar(zone))
+    check_days(days, pd.DatetimeIndex(local), log.table.source)
+    return local
+
+
+def check_days(days: bool, times: pd.DatetimeIndex, what: str) -> None:
+    """Refuse times in a zone, which are known to be days of another one.
+
+    `days`: whether all began at midnight, as they were written.
+    """
+    if days and not are_midnights(times):
+        zone = f"tz={str(times.tz)!r}"
+        raise InputError(f"the days in {what!r} are not those of {zone}; leave tz= out, or name the zone of its days.")
 
 
 def read_log(
@@ -202,22 +287,18 @@ def read_log(
     """
     if format == "canonical" and is_store(path) and not read_store(path).months("jobs"):
         return pulled_usage(path, by="namespace/gpu_type", tz=tz or "UTC")
-    if format == USAGE_ONLY or (
-        format == "canonical" and {"unique_id", "ds", "y"} <= _columns(path, limits or NO_LIMITS)
-    ):
-        usage = read_usage(path, format, tz=tz, limits=limits)
-        if usage["ds"].dt.tz is None:
-            raise InputError(f"the times in {path.name!r} have no zone; add tz, such as --tz Europe/Berlin.")
-        return usage
+    bounds = limits or NO_LIMITS
+    if format == "canonical" and path.is_fifo():
+        with as_file(path, bounds) as file:
+            return read_log(file, tz=tz, origin=origin, limits=limits, gpu_share=gpu_share, columns=columns)
+    if format == USAGE_ONLY or (format == "canonical" and set(_COLUMNS) <= {*_names(path, bounds)}):
+        return read_usage(path, format, tz=tz, limits=limits)
     return read_jobs(path, format=format, tz=tz, origin=origin, limits=limits, gpu_share=gpu_share, columns=columns)
 
 
-def _columns(path: Path, limits: Limits) -> set[str]:
-    """Names of the columns of a plain file; none of any other."""
-    if path.suffix == ".parquet" and path.is_file():
-        with open_parquet(path, limits) as file:
-            return set(file.schema_arrow.names)
-    if path.suffix != ".csv" or not path.is_file():
-        return set()
-    with path.open("rb") as file:
-        return set(file.readline(4096).decode("utf-8-sig", errors="replace").strip().split(","))
+def _names(path: Path, limits: Limits) -> list[str]:
+    """Names of the columns of a file; none of what is no table, which readers refuse."""
+    try:
+        return read_names(path, limits) if path.is_file() else []
+    except InputError:
+        return []
