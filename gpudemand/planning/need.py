@@ -105,6 +105,18 @@ class Window(NamedTuple):
         length = max(float(self.jobs.submit.max(initial=1)), 1.0)
         return float((np.minimum(self.jobs.run, length) * self.jobs.gpus).sum() / length)
 
+    def hours_wanted(self, length_s: float = WINDOW_S) -> FloatArray:
+        """GPU-hours that each job wants within the window, from its submission, for as long as it runs."""
+        begin, end = np.int64(1e6 * _WEEK_S), np.int64(1e6 * (_WEEK_S + length_s))
+        first, last = (np.clip(times, begin, end) for times in (self.jobs.submit, self.jobs.submit + self.jobs.run))
+        return np.asarray((last - first) / 3.6e9 * self.jobs.gpus)
+
+    def of_jobs(self, places: IntArray) -> Window:
+        """Some of its jobs alone, of which all count: of long ones, few or none may have been submitted in it."""
+        submit, run, requested, started, gpus = self.jobs
+        jobs = (submit[places], run[places], requested[places], started[places], gpus[places])
+        return Window(QueuedJobs(*jobs), np.ones(len(places), dtype=bool), self.rows[places])
+
     def waits_s(self, gpus: float, policy: str = "easy") -> FloatArray:
         """Waits of the counted jobs on a number of GPUs, in seconds; infinite for those that never start.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any, Protocol
 
@@ -18,10 +18,13 @@ from gpudemand.jobs.table import as_of, check_jobs, seconds_since, start_times
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.metrics import levels
 from gpudemand.planning.capacity import CapacityPlan, plan_utilization
+from gpudemand.planning.programmes import Programme
 from gpudemand.planning.quantiles import pick_model
 from gpudemand.planning.training_run_time import pooled_variance, random_effects, training_steps
 from gpudemand.usage.series import series_codes
 
+#: Start and end of an event that has none.
+_EVER = ("1990-01-01", "2190-01-01")
 _CHANGED_BY = ("user", "group", "cluster", "gpu_type", "network")
 
 
@@ -46,13 +49,13 @@ class NetworkCosts(JobCosts, Protocol):
 
 
 def recent_workload(jobs: pd.DataFrame, origin: pd.Timestamp, days: int) -> pd.DataFrame:
-    """Jobs submitted in the days before an origin, with the GPU-hours that they had used by then.
+    """Jobs that ran or came in the days before an origin, with the GPU-hours that they held in these days.
 
     Returns columns of `jobs`, and ``gpu_hours``.
     """
-    known = as_of(jobs, origin)
-    recent = known[known["submit"] >= origin - pd.Timedelta(days=days)]
-    ran = seconds_since(recent["end"].fillna(origin), start_times(recent))
+    known, since = as_of(jobs, origin), origin - pd.Timedelta(days=days)
+    recent = known[(known["end"].fillna(origin) > since) | (known["submit"] >= since)]
+    ran = seconds_since(recent["end"].fillna(origin), start_times(recent).clip(lower=since))
     hours = np.nan_to_num(ran) / 3600 * recent["gpus"].fillna(0).to_numpy(dtype=float)
     return recent.assign(gpu_hours=hours)
 
@@ -192,10 +195,11 @@ class StepEvent(Change):
     Parameters
     ----------
     gpus : float
+        Of a forecast in `WhatIf` also less, negative.
     start, end : str or Timestamp, optional
         Open by default.
     series : str, optional
-        Series to change; required if there are several.
+        Series to change; required if there are several. Of a study, which plans one pool, it changes nothing.
     """
 
     gpus: float
@@ -208,18 +212,22 @@ class StepEvent(Change):
         return workload
 
     def added_gpus(self, forecast: pd.DataFrame) -> FloatArray:
-        """GPUs that the event adds to each row of a forecast."""
+        """Mean GPUs that the event adds to each row of a forecast."""
         ids = forecast["unique_id"].astype(str)
         names = list(ids.unique())
         if self.series is None and len(names) > 1:
             raise InputError(f"there are {len(names)} series; say which one the event adds to, with series=.")
         name = names[0] if self.series is None else check_choice("series", self.series, names)
-        inside, ds = ids == name, forecast["ds"]
-        if self.start is not None:
-            inside &= ds >= parse_timestamp(self.start, ds.dt.tz)
-        if self.end is not None:
-            inside &= ds < parse_timestamp(self.end, ds.dt.tz)
-        return np.where(inside, check_number("gpus", self.gpus), 0.0)
+        rows, one = (ids == name).to_numpy(), replace(self, gpus=1.0).programme(forecast["ds"].dt.tz)
+        added = np.zeros(len(forecast))
+        added[rows] = check_number("gpus", self.gpus) * one.mean_gpus(forecast.loc[rows, "ds"])
+        return added
+
+    def programme(self, tz: Any) -> Programme:
+        """The event as work to come, of one run. `tz`: of dates without a zone."""
+        given = (open_ if date is None else date for date, open_ in zip((self.start, self.end), _EVER, strict=True))
+        start, end = (parse_timestamp(date, tz).tz_convert("UTC") for date in given)
+        return Programme("StepEvent", 1, start, end, hours=(end - start) / pd.Timedelta("1h"), gpus=self.gpus)
 
 
 def rows_of(workload: pd.DataFrame, by: str, name: str) -> Any:
@@ -238,6 +246,25 @@ def _equals(values: pd.Series, what: str, name: str) -> Any:
 
 #: A change, or several that are applied in order.
 Scenario = Change | Sequence[Change]
+
+
+def changes_of(scenario: Scenario) -> list[Change]:
+    """Changes of a scenario, in order."""
+    return [scenario] if isinstance(scenario, Change) else list(scenario)
+
+
+def events_of(scenario: Scenario) -> list[StepEvent]:
+    """Events of a scenario, which are no change of the work that there is."""
+    return [change for change in changes_of(scenario) if isinstance(change, StepEvent)]
+
+
+def changed_workload(scenario: Scenario, workload: pd.DataFrame, costs: JobCosts | None) -> pd.DataFrame:
+    """Workload under a scenario."""
+    for change in changes_of(scenario):
+        workload = change.apply(workload, costs)
+    return workload
+
+
 #: Arguments of a plan that are no data.
 _OPTIONS = [name for name in signature(plan_utilization).parameters if name not in ("forecast", "installed")]
 #: Memory (GB as sold) -> a device with as much.
@@ -254,7 +281,7 @@ class WhatIf:
     Parameters
     ----------
     jobs : DataFrame
-        Canonical job table; jobs submitted in the `days` before the forecast count, with their GPU-hours so far.
+        Canonical job table; the GPU-hours of the `days` before the forecast count, also of jobs submitted before.
     forecast : DataFrame
         As for `plan_capacity`: the total, or series by GPU type, group, user ...
     installed : float or mapping of str to float
@@ -276,7 +303,7 @@ class WhatIf:
     >>> what_if = WhatIf(jobs, forecast, installed=80)
     >>> less = [Growth(2.0), RemoveGroup("vision", by="group")]
     >>> what_if.compare({"base": [], "doubled": Growth(2.0), "doubled, no vision": less})["required"].tolist()
-    [71.0, 142.0, 115.0]
+    [71.0, 142.0, 113.0]
     """
 
     def __init__(
@@ -319,11 +346,7 @@ class WhatIf:
 
     def changed_forecast(self, scenario: Scenario) -> pd.DataFrame:
         """Forecast under a scenario, with its intervals."""
-        changes = [scenario] if isinstance(scenario, Change) else list(scenario)
-        workload = self.workload
-        for change in changes:
-            workload = change.apply(workload, self.costs)
-        hours = self._hours(workload)
+        hours = self._hours(changed_workload(scenario, self.workload, self.costs))
         factor = np.divide(hours, self.base_hours, out=np.ones_like(hours), where=self.base_hours > 0)
         new = [
             name for name, before, after in zip(self.ids, self.base_hours, hours, strict=True) if after > before == 0
@@ -333,9 +356,8 @@ class WhatIf:
         forecast, names = self.forecast.copy(), self._value_columns()
         row_factor = forecast["unique_id"].astype(str).map(dict(zip(self.ids, factor, strict=True)))
         forecast[names] = forecast[names].mul(row_factor.to_numpy(dtype=float), axis=0)
-        for event in changes:
-            if isinstance(event, StepEvent):
-                forecast[names] = forecast[names].add(event.added_gpus(forecast), axis=0)
+        for event in events_of(scenario):
+            forecast[names] = forecast[names].add(event.added_gpus(forecast), axis=0)
         return forecast
 
     @told("Planning scenarios")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gpudemand._array import STRING
-from gpudemand._validation import InputError, Skipped
-from gpudemand.planning import WhatIf
+from gpudemand._array import STRING, BoolArray
+from gpudemand._validation import InputError, Skipped, check_choice
+from gpudemand.planning.need import WINDOW_S, fewest_gpus
 from gpudemand.planning.programmes import PlannedWork, Programme
 from gpudemand.planning.scenarios import (
     Change,
@@ -24,20 +24,25 @@ from gpudemand.planning.scenarios import (
     NetworkCosts,
     RemoveGroup,
     Scenario,
+    StepEvent,
+    changed_workload,
     data_sheet_speed,
+    events_of,
+    recent_workload,
 )
 from gpudemand.planning.training_run_time import OTHERS, run_time_ratios
 from gpudemand.study.parts import UserSegments
-from gpudemand.study.requirement import Requirement, of_basis, plan_requirement, with_date_dtype
+from gpudemand.study.requirement import Requirement, plan_requirement, with_date_dtype
+from gpudemand.study.selection import SelectedForecast
 from gpudemand.study.settings import Settings
-from gpudemand.study.source import Source
-from gpudemand.study.usage_tables import MEAN
+from gpudemand.study.source import SeriesSource, Source
+from gpudemand.study.waits import Need, with_need
 from gpudemand.units import format_count, is_whole
 
 BASE = "base case"
 _GROWTH, _NEW_USERS = 0.2, 10
-#: Days of jobs that a change acts on.
-_DAYS = 28
+#: Before the end of the log: the work that a change acts on.
+_RECENT = pd.Timedelta(seconds=WINDOW_S)
 
 
 @dataclass(frozen=True)
@@ -53,25 +58,98 @@ class Scenarios:
     skipped: Skipped
 
 
-def plan_scenarios(
-    source: Source,
-    requirement: Requirement,
-    segments: UserSegments | None,
-    settings: Settings,
-    step_costs: NetworkCosts | None = None,
-) -> Scenarios:
+@dataclass(frozen=True)
+class BaseCase:
+    """What scenarios change: the work of the last 28 days, and the requirement that it leads to.
+
+    `need`: of the log and of programmes. `selected`: forecast of the total, without programmes, which scenarios leave
+    as they are.
+    """
+
+    source: Source
+    requirement: Requirement
+    need: Need
+    selected: SelectedForecast
+    settings: Settings
+    _known: dict[bytes, float] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def workload(self) -> pd.DataFrame:
+        """Jobs (of usage, days of a series) that wanted GPUs in these days: ``gpu_hours`` of theirs, and ``row``."""
+        origin, window = self.need.log_end, self.need.forecast.window
+        if window is None:
+            assert isinstance(self.source, SeriesSource)
+            found = recent_workload(self.source.workload(origin - _RECENT), origin, _RECENT.days)
+        else:
+            length_s = min((origin - self.source.jobs["submit"].min()).total_seconds(), WINDOW_S)
+            found = self.source.jobs.iloc[window.rows].assign(gpu_hours=window.hours_wanted(length_s))
+        found = found.assign(row=np.arange(len(found)))
+        found = found[found["gpu_hours"] > 0]
+        if found.empty:
+            raise InputError(
+                f"no job held or wanted a GPU in the {_RECENT.days} days before the forecast, so there are no jobs to "
+                "change."
+            )
+        return found
+
+    def changed(self, scenario: Scenario, costs: JobCosts | None) -> Requirement:
+        """Requirement under a scenario."""
+        before = self.workload
+        after = changed_workload(scenario, before, costs)
+        factor = float(after["gpu_hours"].sum() / before["gpu_hours"].sum())
+        work = (*self.need.programmes, *map(self._programme, events_of(scenario)))
+        need = replace(self.need, ratio=self._ratio(after), programmes=work, _added={}, _works={})
+        demand = self.selected.scaled(factor).with_programmes(work)
+        forecast = with_need(demand, need, self.settings.freq)
+        return plan_requirement(forecast, self.requirement.installed, self.settings, self.requirement.hourly)
+
+    def _programme(self, event: StepEvent) -> Programme:
+        if not event.gpus > 0:
+            raise InputError(f"a StepEvent adds GPUs, not {event.gpus:g}; RemoveGroup and Growth take work away.")
+        if event.series is not None:
+            check_choice("series", event.series, ["total", *self.source.names("gpu_type")])
+        return event.programme(self.settings.tz)
+
+    def _ratio(self, after: pd.DataFrame) -> float:
+        """Need of the changed work over that of the work as it was.
+
+        The queue tells what jobs need that stay as they are, and what they need with those that change; how much more
+        they need with the latter grows with the work of these. Of usage without jobs, the ratio of the work.
+        """
+        before = self.workload
+        new = after.groupby("row")["gpu_hours"].sum().reindex(before["row"]).fillna(0.0).to_numpy()
+        old = before["gpu_hours"].to_numpy()
+        stay, same = new > 0, np.isclose(new, old)
+        if self.need.forecast.window is None:
+            return float(new.sum() / old.sum())
+        alone, together, all_ = (self._needed(rows) for rows in (same, stay, stay | True))
+        other = stay & ~same
+        factor = new[other].sum() / old[other].sum() if other.any() else 1.0
+        return (alone + factor * max(together - alone, 0.0)) / all_
+
+    def _needed(self, rows: BoolArray) -> float:
+        """GPUs that some jobs of the workload need."""
+        key = rows.tobytes()
+        if key not in self._known:
+            forecast, target = self.need.forecast, self.need.target
+            assert forecast.window is not None
+            assert target is not None
+            window = forecast.window.of_jobs(self.workload["row"].to_numpy()[rows])
+            self._known[key] = fewest_gpus(window, target, guess=forecast.last * rows.mean())
+        return self._known[key]
+
+
+def plan_scenarios(base: BaseCase, segments: UserSegments | None, step_costs: NetworkCosts | None = None) -> Scenarios:
     """Plan for growth, for the departure of the largest group, for more users and for newer GPUs.
 
     These are 20 % growth, ten more users of the largest segment, and the jobs of the slowest GPU type on the fastest,
     with run times in the ratio that the log shows for the same work on both (`MeasuredRunTimes`); where it shows
     none, as `step_costs` predicts, or by data sheets.
 
-    `source`: the changes act on its work of the last 28 days before the forecast. `requirement`: the base case.
     `segments`: segments of the users, if there are any. `step_costs`: predicts the ratio of run times of the jobs
     whose networks it knows, where the log shows none.
     """
-    skipped, what_ifs = Skipped(), _what_ifs(source, requirement, None)
-    recent = what_ifs[MEAN].workload
+    skipped, source, recent = Skipped(), base.source, base.workload
     costs = skipped.attempt("newer_gpus", lambda: _measured(source, recent, step_costs))
     changes: dict[str, Callable[[], tuple[str, Change]]] = {
         "growth": _growth,
@@ -81,45 +159,15 @@ def plan_scenarios(
     if costs is not None:
         changes["newer_gpus"] = partial(_newer_gpus, recent, costs)
     made = [skipped.attempt(key, make_change) for key, make_change in changes.items()]
-    return Scenarios(compare_scenarios(source, requirement, dict(filter(None, made)), settings, costs), skipped)
+    return Scenarios(compare_scenarios(base, dict(filter(None, made)), costs), skipped)
 
 
-def compare_scenarios(
-    source: Source,
-    requirement: Requirement,
-    scenarios: Mapping[str, Scenario],
-    settings: Settings,
-    costs: JobCosts | None = None,
-) -> pd.DataFrame:
+def compare_scenarios(base: BaseCase, scenarios: Mapping[str, Scenario], costs: JobCosts | None = None) -> pd.DataFrame:
     """Plan for scenarios, by name; returns `Scenarios.table`."""
-    what_ifs, rows = _what_ifs(source, requirement, costs), [_row(BASE, requirement, requirement)]
-    for name, scenario in scenarios.items():
-        changed = [w.changed_forecast(scenario).assign(unique_id=basis) for basis, w in what_ifs.items()]
-        forecasts = pd.concat(changed, ignore_index=True)
-        planned = plan_requirement(forecasts, requirement.installed, settings, requirement.hourly)
-        rows.append(_row(name, planned, requirement))
+    requirement = base.requirement
+    rows = [_row(BASE, requirement, requirement)]
+    rows += [_row(name, base.changed(scenario, costs), requirement) for name, scenario in scenarios.items()]
     return with_date_dtype(pd.DataFrame(rows).astype({"scenario": STRING}), requirement.forecast["ds"])
-
-
-def _what_ifs(source: Source, requirement: Requirement, costs: JobCosts | None) -> dict[str, WhatIf]:
-    """What scales each basis of the requirement: a need scales with the work."""
-    forecast = requirement.forecast
-    jobs = source.workload(forecast["ds"].min() - pd.Timedelta(days=_DAYS))
-    try:
-        return {
-            basis: WhatIf(
-                jobs,
-                of_basis(forecast, basis).assign(unique_id="total"),
-                installed=requirement.installed,
-                costs=costs,
-                days=_DAYS,
-            )
-            for basis in requirement.plans
-        }
-    except InputError as error:
-        raise InputError(
-            f"no job submitted in the {_DAYS} days before the forecast held a GPU, so there are no jobs to change."
-        ) from error
 
 
 def _row(name: str, requirement: Requirement, base: Requirement) -> dict[str, object]:

@@ -184,6 +184,11 @@ class SelectedForecast:
         rows = self.scores[(self.scores["series"] == series) & self.scores["naive"]]
         return rows.sort_values("wape", kind="stable").iloc[0]
 
+    def scaled(self, factor: float) -> SelectedForecast:
+        """The forecast of so many times as much work."""
+        values = [name for name in self.forecast.columns if str(name).startswith(self.model)]
+        return replace(self, forecast=self.forecast.assign(**(self.forecast[values] * factor)))
+
     def with_programmes(self, programmes: Sequence[PlannedWork]) -> SelectedForecast:
         """Add work to come to the forecasts of the mean and of the peak."""
         forecast = self.forecast

@@ -182,12 +182,6 @@ class JobSource:
         """Of jobs that ended, where the log tells their utilization."""
         return checked_idle_table(self.jobs, by, reserved_price(self.settings.prices), self.settings.pool)
 
-    def workload(self, since: pd.Timestamp) -> pd.DataFrame:
-        """The jobs that were submitted since."""
-        recent = self.jobs[self.jobs["submit"] >= since]
-        recent.attrs = dict(self.jobs.attrs)
-        return recent
-
     def gaps(self) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
         """None: a log of jobs does not tell them."""
         return []

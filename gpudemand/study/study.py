@@ -35,7 +35,7 @@ from gpudemand.study.requirement import (
     risk_numbers,
     risk_table,
 )
-from gpudemand.study.scenarios import Scenarios, calibrated, compare_scenarios, log_ratios, plan_scenarios
+from gpudemand.study.scenarios import BaseCase, Scenarios, calibrated, compare_scenarios, log_ratios, plan_scenarios
 from gpudemand.study.selection import Candidates, SelectedForecast, event_table, known_events, select_and_forecast
 from gpudemand.study.settings import Aliases, Clusters, Installed, LeadTime, Prices, Settings
 from gpudemand.study.source import source_of
@@ -52,7 +52,6 @@ from gpudemand.study.usage_tables import (
 from gpudemand.study.waits import (
     Need,
     Waits,
-    as_forecast,
     compute_waits,
     needed_gpus,
     other_targets,
@@ -64,6 +63,7 @@ from gpudemand.study.waits import (
     requirement_steps,
     target_grid,
     target_needs,
+    with_need,
 )
 
 #: Name of the columns of `Study.forecast`.
@@ -417,12 +417,10 @@ class Study:
     @cached_property
     def requirement(self) -> Requirement:
         """Plans for the mean, and for the peak or for waits."""
-        forecast = self.demand.forecast
-        needed = as_forecast(self.need, forecast, self.settings.freq)
+        forecast = with_need(self.demand, self.need, self.settings.freq)
         self.begin("Planning capacity")
-        forecast = pd.concat([forecast[forecast["unique_id"] == MEAN], needed])
         hourly = hourly_demand(self.source, self.settings)
-        return plan_requirement(forecast.reset_index(drop=True), self.usage_tables.max_held, self.settings, hourly)
+        return plan_requirement(forecast, self.usage_tables.max_held, self.settings, hourly)
 
     @property
     def plan(self) -> pd.DataFrame:
@@ -539,9 +537,13 @@ class Study:
     @cached_property
     def scenario_plans(self) -> Scenarios:
         """Requirements if the workload changes."""
-        segments, requirement = self.attempt("segments", lambda: self.user_segments), self.requirement
+        segments, base = self.attempt("segments", lambda: self.user_segments), self._base_case
         self.begin("Planning scenarios")
-        return plan_scenarios(self.source, requirement, segments, self.settings, self.step_costs)
+        return plan_scenarios(base, segments, self.step_costs)
+
+    @cached_property
+    def _base_case(self) -> BaseCase:
+        return BaseCase(self.source, self.requirement, self.need, self.selected, self.settings)
 
     @property
     def scenarios(self) -> pd.DataFrame:
@@ -549,7 +551,12 @@ class Study:
         return self.scenario_plans.table.copy()
 
     def what_if(self, scenarios: Mapping[str, Scenario], *, costs: JobCosts | None = None) -> pd.DataFrame:
-        """GPUs required if the work changes, for the target that the order is for: the need scales with the work.
+        """GPUs required if the work of the log changes, for the target that the order is for; programmes stay.
+
+        Changes act on the work of the last 28 days, whenever it was submitted. The queue of what stays as it is tells
+        what that needs, and the rest of the need grows with the work that changes; of usage without jobs, all of it.
+        A `StepEvent` is queued as a `Programme` is. Where GPUs are given by type or cluster, all count as one pool
+        here: a type for itself may run short of more, which the order tells, and no scenario.
 
         Parameters
         ----------
@@ -573,7 +580,7 @@ class Study:
         >>> print(round(found["doubled"] / found["base case"], 1))
         2.0
         """
-        return compare_scenarios(self.source, self.requirement, scenarios, self.settings, costs)
+        return compare_scenarios(self._base_case, scenarios, costs)
 
     @result
     def headline(self) -> dict[str, object]:

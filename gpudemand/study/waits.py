@@ -22,9 +22,10 @@ from gpudemand.planning.programmes import PlannedWork, Programme
 from gpudemand.planning.purchases import work_that_needs
 from gpudemand.planning.quantiles import pick_model
 from gpudemand.planning.wait_plan import WaitPlan, curve_gpus, wait_curve
+from gpudemand.study.selection import SelectedForecast
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import Source, tells_waits
-from gpudemand.study.usage_tables import PEAK, WAIT, UsageTables, period_end
+from gpudemand.study.usage_tables import MEAN, PEAK, WAIT, UsageTables, period_end
 from gpudemand.units import SECONDS_PER_HOUR, parse_duration
 from gpudemand.usage.bins import calendar_range
 from gpudemand.usage.waits import checked_wait_tables, share_beside_idle
@@ -102,7 +103,8 @@ class Need:
     come, whose costs are uncertain. `log_end`, `lead_time`: the requirement is told from the arrival of an order on
     that is placed as the log ends. `availability`: share of the GPUs that runs jobs. `shared`: need of all pools, of
     whose further work this one has a share. `spread`: standard deviation of the logarithm of the log's need over the
-    usual one. `costs_known`: whether programmes count as exactly as expected.
+    usual one. `costs_known`: whether programmes count as exactly as expected. `ratio`: need of the log's work, if that
+    changes, over that of the log.
     """
 
     forecast: NeedForecast
@@ -115,6 +117,7 @@ class Need:
     share: float = 0.0
     spread: float = 1.0
     costs_known: bool = False
+    ratio: float = 1.0
     _added: dict[pd.Timestamp, FloatArray] = field(default_factory=dict, repr=False, compare=False)
     _works: dict[pd.Timestamp, FloatArray] = field(default_factory=dict, repr=False, compare=False)
 
@@ -158,7 +161,9 @@ class Need:
         """Probability that the four weeks from a time on need more than a number of GPUs."""
         days, growth = self._lead(begin)
         extra, chances = self._extra_values(begin)
-        each = [self.forecast.exceedance((gpus * self.availability - more) / growth, days) for more in extra]
+        each = [
+            self.forecast.exceedance((gpus * self.availability - more) / max(growth, 1e-300), days) for more in extra
+        ]
         return float(np.dot(chances, each))
 
     def without(self, *names: str) -> Need:
@@ -185,8 +190,8 @@ class Need:
         """Lead in days whose spread the weeks from a time on have, and the growth of the median beyond it."""
         days, lead = (begin - self.log_end) / pd.Timedelta("1D"), self.lead_time / pd.Timedelta("1D")
         if days <= lead:
-            return max(days, 0.0), 1.0
-        return lead, self.forecast.growth(days) / self.forecast.growth(lead)
+            return max(days, 0.0), self.ratio
+        return lead, self.ratio * self.forecast.growth(days) / self.forecast.growth(lead)
 
     def _extra_values(self, begin: pd.Timestamp) -> tuple[FloatArray, FloatArray]:
         """GPUs that known work adds, and their probabilities: normal on either side of the median."""
@@ -316,6 +321,12 @@ def plan_for_waits(need: Need, installed: float, settings: Settings) -> WaitPlan
     curve = wait_curve(curve_gpus(required, [installed]), needed, outcomes)
     found = (required, installed, need.target, settings.service_level, curve, needed)
     return WaitPlan(*found, availability=need.availability, outcomes=outcomes)
+
+
+def with_need(demand: SelectedForecast, need: Need, freq: str) -> pd.DataFrame:
+    """The forecast of the mean, and the GPUs needed as one: what a requirement is planned for."""
+    mean = demand.forecast[demand.forecast["unique_id"] == MEAN]
+    return pd.concat([mean, as_forecast(need, demand.forecast, freq)], ignore_index=True)
 
 
 def as_forecast(need: Need, forecast: pd.DataFrame, freq: str) -> pd.DataFrame:

@@ -24,7 +24,7 @@ from gpudemand.study.requirement import (
     risk_numbers,
     risk_table,
 )
-from gpudemand.study.scenarios import plan_scenarios
+from gpudemand.study.scenarios import BaseCase, plan_scenarios
 from gpudemand.study.selection import select_and_forecast
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import JobSource
@@ -62,9 +62,14 @@ def parts(cluster, segments, planned):
     return forecast_parts(JobSource.of(cluster[0], SETTINGS), segments, planned[1], SETTINGS)
 
 
+def base_case(source, planned):
+    settings = source.settings
+    return BaseCase(source, planned[2], needed_gpus(source, (), settings), planned[1], settings)
+
+
 @pytest.fixture(scope="module")
 def scenarios(cluster, segments, planned):
-    return plan_scenarios(JobSource.of(cluster[0], SETTINGS), planned[2], segments, SETTINGS)
+    return plan_scenarios(base_case(JobSource.of(cluster[0], SETTINGS), planned), segments)
 
 
 def test_segments_recover_the_archetypes_and_contain_every_user(cluster, segments):
@@ -147,7 +152,7 @@ def test_a_group_that_holds_every_gpu_does_not_leave(cluster, planned):
     jobs = cluster[0]
     idle = jobs.head(30).assign(gpus=0.0, group="idle", user="idle")
     source = JobSource.of(pd.concat([jobs.assign(group="all"), idle], ignore_index=True), SETTINGS)
-    names = plan_scenarios(source, planned[2], None, SETTINGS).table["scenario"].tolist()
+    names = plan_scenarios(base_case(source, planned), None).table["scenario"].tolist()
     assert not any(name.startswith("group") for name in names)
     assert any(name.startswith("user") and name.endswith("leaves") for name in names)
 

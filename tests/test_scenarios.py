@@ -1,0 +1,99 @@
+"""Scenarios of a study: what leaves, grows or comes, against the need of the changed log."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.jobs.table import check_jobs
+from gpudemand.planning import Growth, Programme, RemoveGroup, StepEvent
+from gpudemand.planning.scenarios import recent_workload
+from gpudemand.study.requirement import plan_requirement
+from gpudemand.study.scenarios import BaseCase, compare_scenarios
+from gpudemand.study.selection import BacktestWindows, SelectedForecast
+from gpudemand.study.settings import Settings
+from gpudemand.study.source import JobSource
+from gpudemand.study.waits import needed_gpus, with_need
+
+END = pd.Timestamp("2026-06-01", tz="UTC")
+ARRIVAL = END + pd.Timedelta("28D")
+
+
+def day(number):
+    return ARRIVAL + pd.Timedelta(days=number)
+
+
+def jobs_of(group, days, mean, gpus):
+    """Jobs of `days` each, of which so many GPUs are held at once, until the end of the log."""
+    n = round(mean / gpus * 80 / days)
+    start = END - pd.to_timedelta(np.linspace(80, 0.1, n) * 24, "h").round("s")
+    end = pd.Series(start + pd.Timedelta(days=days))
+    return pd.DataFrame(
+        {"user": group, "group": group, "submit": start, "start": start, "end": end.mask(end > END), "gpus": gpus}
+    )
+
+
+def case(*parts, programmes=(), availability=1.0):
+    log = check_jobs(pd.concat(parts, ignore_index=True))
+    settings = Settings(installed=100, lead_time="28D", horizon=7, until=END, availability=availability, tz="UTC")
+    source = JobSource.of(log, settings)
+    settings, none = source.settings, pd.DataFrame()
+    ds = pd.date_range(END, periods=56, freq="D")
+    mean = pd.DataFrame({"unique_id": "mean", "ds": ds, "M": 40.0, "M-lo-90": 35.0, "M-hi-90": 45.0})
+    selected = SelectedForecast("M", BacktestWindows(1, 1), none, none, mean, none)
+    need = needed_gpus(source, programmes, settings)
+    forecast = with_need(selected.with_programmes(programmes), need, settings.freq)
+    return BaseCase(source, plan_requirement(forecast, 100, settings), need, selected, settings)
+
+
+def required(base, scenario):
+    return compare_scenarios(base, {"changed": scenario})["required"].iloc[1]
+
+
+LONG, SHORT = jobs_of("chat", 35, 40, 4.0), jobs_of("tune", 0.5, 40, 2.0)
+BASE = case(LONG, SHORT)
+
+
+def test_work_counts_as_long_as_it_runs_whenever_it_was_submitted():
+    held = BASE.workload.groupby("group")["gpu_hours"].sum() / (28 * 24)
+    assert held.to_dict() == pytest.approx({"chat": 40, "tune": 40}, rel=0.05)
+    held = recent_workload(pd.concat([LONG, SHORT]), END, 28).groupby("group")["gpu_hours"].sum() / (28 * 24)
+    assert held.to_dict() == pytest.approx({"chat": 40, "tune": 40}, rel=0.05)
+
+
+@pytest.mark.parametrize(("gone", "left"), [("chat", SHORT), ("tune", LONG)])
+def test_without_a_group_the_need_is_that_of_the_log_without_it(gone, left):
+    assert required(BASE, RemoveGroup(gone, by="group")) == pytest.approx(case(left).requirement.required, rel=0.1)
+    grown = required(BASE, Growth(2, gone)) - BASE.requirement.required
+    assert grown == pytest.approx(BASE.requirement.required - required(BASE, RemoveGroup(gone, by="group")), abs=1)
+    assert required(BASE, [Growth(0.0, "chat"), Growth(0.0, "tune")]) == 0
+
+
+def test_programmes_neither_leave_nor_grow_with_the_work_of_the_log():
+    more = case(LONG, SHORT, programmes=[Programme("new", 1, day(-40), day(40), hours=80 * 24, gpus=30)])
+    for change in (RemoveGroup("tune", by="group"), Growth(1.5)):
+        changes = [required(base, change) - base.requirement.required for base in (BASE, more)]
+        assert changes[0] == pytest.approx(changes[1], abs=1)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "availability"),
+    [(None, None, 0.8), (day(1), None, 1.0), (day(0), day(1), 1.0), (None, day(-9), 1.0)],
+)
+def test_an_event_adds_what_a_programme_does(start, end, availability):
+    first, last = start or day(-60), end or day(90)
+    as_programme = Programme("p", 1, first, last, hours=(last - first) / pd.Timedelta("1h"), gpus=20)
+    programme = case(LONG, SHORT, programmes=[as_programme], availability=availability).requirement.required
+    base = case(LONG, SHORT, availability=availability)
+    assert required(base, StepEvent(20, start, end)) == programme
+    if (start, end) == (None, None):
+        assert programme - base.requirement.required == pytest.approx(20 / availability, abs=1)
+
+
+def test_events_of_less_work_and_of_unknown_types_are_refused():
+    with pytest.raises(InputError, match="RemoveGroup and Growth take work away"):
+        required(BASE, StepEvent(-5))
+    with pytest.raises(InputError, match="series"):
+        required(BASE, StepEvent(5, series="H900"))
