@@ -31,6 +31,8 @@ from gpudemand.usage.bins import bin_name
 _LARGE_WAPE = 0.5
 #: Deliveries and retirements that the answer names.
 _FEW_CHANGES = 4
+#: Time that the requirement is for, from the arrival of an order on.
+_FOUR_WEEKS = pd.Timedelta("28D")
 _INSTALLED = {
     "given": "as given",
     "pulled": "those of the nodes, as they were pulled",
@@ -55,10 +57,18 @@ def requirement(numbers: dict[str, Any]) -> str:
     if numbers["installed_later"] != numbers["installed"]:
         later, more = format_count(numbers["installed_later"]), numbers["shortfall"]
         compared = f"{format_count(more)} more than" if more else "no more than"
-        return f"{said} {compared} the {later} that are installed when an order could arrive ({installed} now)."
+        when = "at least in those four weeks" if _changes_then(numbers) else "when an order could arrive"
+        return f"{said} {compared} the {later} that are installed {when} ({installed} now)."
     compared = f"{format_count(numbers['shortfall'])} more than" if numbers["shortfall"] else "no more than"
     what = "held at once so far" if numbers["installed_from"] == "log" else "installed"
     return f"{said} {compared} the {installed} {what}."
+
+
+def _changes_then(numbers: dict[str, Any]) -> bool:
+    """Whether GPUs leave or arrive in the four weeks that the requirement is for."""
+    begin = pd.Timestamp(numbers["order_arrives"])
+    changes = (pd.Timestamp(change["on"]) for change in numbers.get("installed_changes", []))
+    return any(begin < change < begin + _FOUR_WEEKS for change in changes)
 
 
 def programmes(numbers: dict[str, Any], table: pd.DataFrame | None) -> str:
@@ -196,17 +206,62 @@ def _crossing(numbers: dict[str, Any]) -> str:
     risk, (name, order) = numbers["risk_without_order"], first_order(numbers)
     chance = format_risk(risk)
     goal = "the target is missed" if numbers["basis"] == "wait" else "more is wanted"
+    before = _short_before(numbers)
     if order is None:
-        return f"Order none: on {what}, {goal} with probability {chance}."
+        return f"{before}Order none: on {what}, {goal} with probability {chance}."
     if name is not None:
         alone = numbers.get("to_order_as_one_pool", 0)
         suffices = f"{format_count(alone)} more would do" if alone else f"{what} suffice (risk {chance})"
-        return f"As one pool, {suffices}; {_types_short(numbers)} {_order_by(numbers, order, _of_types(numbers))}"
+        said = f"As one pool, {suffices}; {_types_short(numbers)} {_order_by(numbers, order, _of_types(numbers))}"
+        return said + _until(numbers, numbers.get("type_shortages", []))
     said = _order_by(numbers, order, format_number_of("GPU", numbers["to_order"]) if numbers["to_order"] else "it")
+    until = _until(numbers, numbers.get("shortages", []))
     if not is_due(numbers, order):
         later = format_date(pd.Timestamp(order) + parse_duration(lead_time(numbers)))
-        return f"From {later} on GPUs are short. {said} Until then {what} suffice (risk {chance})."
-    return f"{said} Without an order, {goal} then with probability {chance}."
+        risked = f"Until then {what} suffice (risk {chance})."
+        if numbers["shortfall"]:
+            begin = format_date(numbers["order_arrives"])
+            risked = f"Without an order, {goal} in the four weeks from {begin} on with probability {chance}."
+        return f"{before}From {later} on GPUs are short. {said}{until} {risked}"
+    return f"{before}{said} Without an order, {goal} then with probability {chance}.{until}"
+
+
+def _short_before(numbers: dict[str, Any]) -> str:
+    """When GPUs are short before an order could arrive; empty where they are not, or still are then.
+
+    >>> short = {"begin": "2026-03-01", "end": "2026-03-08", "gpus": 4}
+    >>> _short_before({"order_arrives": "2026-04-01", "shortages": [short]})
+    'GPUs are short from 1 Mar 2026 until 8 Mar 2026, before what is ordered now could be there. '
+    """
+    times = [
+        f"from {format_date(short['begin'])} until {format_date(short['end'])}"
+        for short in numbers.get("shortages", [])
+        if short["end"] is not None and pd.Timestamp(short["end"]) <= pd.Timestamp(numbers["order_arrives"])
+    ]
+    if not times:
+        return ""
+    listed = ", ".join(times[:_FEW_CHANGES]) + " and later" * (len(times) > _FEW_CHANGES)
+    return f"GPUs are short {listed}, before what is ordered now could be there. "
+
+
+def _until(numbers: dict[str, Any], shortages: list[dict[str, Any]]) -> str:
+    """When what an order is for ends without one; empty where it does not.
+
+    >>> numbers = {"log_end": "2026-03-01", "lead_time": "30D", "order_by": "2026-03-01"}
+    >>> short = {"begin": "2026-03-10", "end": "2026-04-20", "gpus": 4}
+    >>> _until(numbers | {"installed_changes": [{"on": "2026-04-20", "gpus": 9.0, "name": None}]}, [short])
+    ' They are short until 20 Apr 2026, when others arrive: moving what leaves or arrives may do instead.'
+    >>> _until(numbers, [short])
+    ' They are short until 20 Apr 2026, when fewer are required.'
+    """
+    there = pd.Timestamp(numbers["log_end"]) + parse_duration(lead_time(numbers))
+    ends = (short["end"] for short in shortages if short["end"] is None or pd.Timestamp(short["end"]) > there)
+    if (end := next(ends, None)) is None:
+        return ""
+    changes = numbers.get("installed_changes", [])
+    arrives = any(change["gpus"] > 0 and pd.Timestamp(change["on"]) == pd.Timestamp(end) for change in changes)
+    why = "others arrive: moving what leaves or arrives may do instead" if arrives else "fewer are required"
+    return f" They are short until {format_date(end)}, when {why}."
 
 
 def lead_time(numbers: dict[str, Any]) -> str:
