@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from gpudemand import Study, write_jobs
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
+from gpudemand.planning import Programme
 from gpudemand.report.history import settings_of
 from tests.report.conftest import make_log, quick_module, selected_once, undrawn  # noqa: F401
 
@@ -51,6 +52,19 @@ def test_each_cluster_is_a_row_of_the_plan(tmp_path):
     page = study.report(tmp_path / "report").read_text()
     assert "<h3>By cluster</h3>" in page
     assert "By cluster, each a pool of its own" in page
+
+
+@pytest.mark.slow
+def test_work_to_come_counts_in_the_plans_of_clusters():
+    begin, hours = LOG["end"].max() - pd.Timedelta("1D"), 24.0 * 60
+    work = [Programme("work", 1, begin, begin + pd.Timedelta("60D"), hours=hours, gpus=30, gpu_type="H100")]
+    more, alone = (
+        Study(LOG, cluster="each", programmes=programmes, **OPTIONS).plan.set_index("cluster")["required"]
+        for programmes in (work, ())
+    )
+    added = (more - alone).drop("all, as one pool")
+    assert (added > 0).all()
+    assert added.sum() == pytest.approx(30, abs=3)
 
 
 def test_names_are_known_or_refused():

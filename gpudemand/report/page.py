@@ -17,7 +17,7 @@ from gpudemand.planning.capacity import SHARES
 from gpudemand.report import text
 from gpudemand.report.explore import as_json, explore, scripts
 from gpudemand.report.figures import Drawing
-from gpudemand.report.history import EarlierReport, changed_settings
+from gpudemand.report.history import EarlierReport, changed_settings, since_sentences
 from gpudemand.report.tables import (
     format_date,
     format_days,
@@ -283,7 +283,7 @@ def _texts(study: Study, tables: dict[str, pd.DataFrame], earlier: EarlierReport
     part = "" if parts is None else parts.by.replace("gpu_type", "GPU type")
     segments = attempt("segments", lambda: study.user_segments)
     scenarios = attempt("scenarios", lambda: study.scenario_plans)
-    since = [] if earlier is None else text.since_sentences(tables, earlier, changed_settings(earlier, study))
+    since = [] if earlier is None else since_sentences(tables, earlier, changed_settings(earlier, study))
     # Held and wanted are the same where a log tells no starts.
     wanted = "wanted" in tables and ("waits" in tables or numbers["jobs"] is None)
     return {

@@ -9,7 +9,6 @@ import pandas as pd
 
 from gpudemand._validation import Skipped
 from gpudemand.forecast.events import DOWN, find_outages
-from gpudemand.report.history import EarlierReport, past_score
 from gpudemand.report.tables import (
     format_date,
     format_days,
@@ -31,6 +30,8 @@ from gpudemand.usage.bins import bin_name
 _LARGE_WAPE = 0.5
 #: Deliveries and retirements that the answer names.
 _FEW_CHANGES = 4
+#: Time that the requirement is for, from the arrival of an order on.
+_FOUR_WEEKS = pd.Timedelta("28D")
 _INSTALLED = {
     "given": "as given",
     "pulled": "those of the nodes, as they were pulled",
@@ -55,10 +56,18 @@ def requirement(numbers: dict[str, Any]) -> str:
     if numbers["installed_later"] != numbers["installed"]:
         later, more = format_count(numbers["installed_later"]), numbers["shortfall"]
         compared = f"{format_count(more)} more than" if more else "no more than"
-        return f"{said} {compared} the {later} that are installed when an order could arrive ({installed} now)."
+        when = "at least in those four weeks" if _changes_then(numbers) else "when an order could arrive"
+        return f"{said} {compared} the {later} that are installed {when} ({installed} now)."
     compared = f"{format_count(numbers['shortfall'])} more than" if numbers["shortfall"] else "no more than"
     what = "held at once so far" if numbers["installed_from"] == "log" else "installed"
     return f"{said} {compared} the {installed} {what}."
+
+
+def _changes_then(numbers: dict[str, Any]) -> bool:
+    """Whether GPUs leave or arrive in the four weeks that the requirement is for."""
+    begin = pd.Timestamp(numbers["order_arrives"])
+    changes = (pd.Timestamp(change["on"]) for change in numbers.get("installed_changes", []))
+    return any(begin < change < begin + _FOUR_WEEKS for change in changes)
 
 
 def programmes(numbers: dict[str, Any], table: pd.DataFrame | None) -> str:
@@ -196,17 +205,62 @@ def _crossing(numbers: dict[str, Any]) -> str:
     risk, (name, order) = numbers["risk_without_order"], first_order(numbers)
     chance = format_risk(risk)
     goal = "the target is missed" if numbers["basis"] == "wait" else "more is wanted"
+    before = _short_before(numbers)
     if order is None:
-        return f"Order none: on {what}, {goal} with probability {chance}."
+        return f"{before}Order none: on {what}, {goal} with probability {chance}."
     if name is not None:
         alone = numbers.get("to_order_as_one_pool", 0)
         suffices = f"{format_count(alone)} more would do" if alone else f"{what} suffice (risk {chance})"
-        return f"As one pool, {suffices}; {_types_short(numbers)} {_order_by(numbers, order, _of_types(numbers))}"
+        said = f"As one pool, {suffices}; {_types_short(numbers)} {_order_by(numbers, order, _of_types(numbers))}"
+        return said + _until(numbers, numbers.get("type_shortages", []))
     said = _order_by(numbers, order, format_number_of("GPU", numbers["to_order"]) if numbers["to_order"] else "it")
+    until = _until(numbers, numbers.get("shortages", []))
     if not is_due(numbers, order):
         later = format_date(pd.Timestamp(order) + parse_duration(lead_time(numbers)))
-        return f"From {later} on GPUs are short. {said} Until then {what} suffice (risk {chance})."
-    return f"{said} Without an order, {goal} then with probability {chance}."
+        risked = f"Until then {what} suffice (risk {chance})."
+        if numbers["shortfall"]:
+            begin = format_date(numbers["order_arrives"])
+            risked = f"Without an order, {goal} in the four weeks from {begin} on with probability {chance}."
+        return f"{before}From {later} on GPUs are short. {said}{until} {risked}"
+    return f"{before}{said} Without an order, {goal} then with probability {chance}.{until}"
+
+
+def _short_before(numbers: dict[str, Any]) -> str:
+    """When GPUs are short before an order could arrive; empty where they are not, or still are then.
+
+    >>> short = {"begin": "2026-03-01", "end": "2026-03-08", "gpus": 4}
+    >>> _short_before({"order_arrives": "2026-04-01", "shortages": [short]})
+    'GPUs are short from 1 Mar 2026 until 8 Mar 2026, before what is ordered now could be there. '
+    """
+    times = [
+        f"from {format_date(short['begin'])} until {format_date(short['end'])}"
+        for short in numbers.get("shortages", [])
+        if short["end"] is not None and pd.Timestamp(short["end"]) <= pd.Timestamp(numbers["order_arrives"])
+    ]
+    if not times:
+        return ""
+    listed = ", ".join(times[:_FEW_CHANGES]) + " and later" * (len(times) > _FEW_CHANGES)
+    return f"GPUs are short {listed}, before what is ordered now could be there. "
+
+
+def _until(numbers: dict[str, Any], shortages: list[dict[str, Any]]) -> str:
+    """When what an order is for ends without one; empty where it does not.
+
+    >>> numbers = {"log_end": "2026-03-01", "lead_time": "30D", "order_by": "2026-03-01"}
+    >>> short = {"begin": "2026-03-10", "end": "2026-04-20", "gpus": 4}
+    >>> _until(numbers | {"installed_changes": [{"on": "2026-04-20", "gpus": 9.0, "name": None}]}, [short])
+    ' They are short until 20 Apr 2026, when others arrive: moving what leaves or arrives may do instead.'
+    >>> _until(numbers, [short])
+    ' They are short until 20 Apr 2026, when fewer are required.'
+    """
+    there = pd.Timestamp(numbers["log_end"]) + parse_duration(lead_time(numbers))
+    ends = (short["end"] for short in shortages if short["end"] is None or pd.Timestamp(short["end"]) > there)
+    if (end := next(ends, None)) is None:
+        return ""
+    changes = numbers.get("installed_changes", [])
+    arrives = any(change["gpus"] > 0 and pd.Timestamp(change["on"]) == pd.Timestamp(end) for change in changes)
+    why = "others arrive: moving what leaves or arrives may do instead" if arrives else "fewer are required"
+    return f" They are short until {format_date(end)}, when {why}."
 
 
 def lead_time(numbers: dict[str, Any]) -> str:
@@ -666,50 +720,6 @@ def short_horizon(numbers: dict[str, Any]) -> str:
         f"The forecast ends on {format_date(numbers['plan_end'])}, before GPUs ordered as the log ends arrive (lead "
         f"time {format_days(numbers['lead_time'])}). A forecast up to then needs a longer horizon, and a log twice as "
         "long as that."
-    )
-
-
-def since_sentences(tables: Mapping[str, pd.DataFrame], earlier: EarlierReport, changed: list[str]) -> list[str]:
-    """Sentences on the requirement then and now, on settings that changed, and on the earlier forecast.
-
-    `tables`: ``since_requirement`` and ``since_scores`` are read. `changed`: names of the settings that differ.
-    """
-    then, now = (tables["since_requirement"].iloc[row] for row in range(2))
-    text = (
-        f"The report on the log to {format_date(then['log_end'])} required {format_number_of('GPU', then['required'])} "
-        f"by {format_date(then['plan_end'])}; this one requires {format_count(now['required'])} by "
-        f"{format_date(now['plan_end'])}."
-    )
-    if not pd.isna(then["required_both"]):
-        both = f"{format_count(then['required_both'])} then and {format_count(now['required_both'])} now"
-        text += f" For the time that both plan for it is {both}."
-    result = [text]
-    if changed:
-        result.append(f"Both are not alike in their settings, which matters: {', '.join(changed).replace('_', ' ')}.")
-    if "since_scores" in tables:
-        result.append(past_forecast_sentence(tables["since_scores"], earlier))
-    return result
-
-
-def past_forecast_sentence(scores: pd.DataFrame, earlier: EarlierReport) -> str:
-    """The earlier forecast of the mean beside the actual values, and beside the last value.
-
-    >>> from pathlib import Path
-    >>> row = {"series": "mean", "model": "ETS", "bins": 30, "mean_forecast": 96.0, "mean_actual": 100.0}
-    >>> own = {**row, "wape_since": 0.08, "bias": -0.04, "coverage_80": 0.8, "coverage_95": 0.9}
-    >>> naive = {**row, "model": "last value", "wape_since": 0.1}
-    >>> earlier = EarlierReport(Path(), {"headline": {"log_end": "2026-03-01T00:00:00+00:00"}})
-    >>> past_forecast_sentence(pd.DataFrame([own, naive]), earlier)
-    'Of the 30 bins since 1 Mar 2026 a mean of 96 GPUs was forecast, and 100 came: ...'
-    """
-    own, naive = past_score(scores)
-    inside = (format_share(own[f"coverage_{level}"]) for level in (80, 95))
-    return (
-        f"Of the {format_number_of('bin', own['bins'])} since {format_date(earlier.log_end)} a mean of "
-        f"{format_number_of('GPU', own['mean_forecast'])} was forecast, and {format_count(own['mean_actual'])} came: "
-        f"WAPE {format_share(own['wape_since'], 1)} (last value {format_share(naive['wape_since'], 1)}), bias "
-        f"{format_share(own['bias'], 1)}; the 80% interval contained {next(inside)} of them, the 95% interval "
-        f"{next(inside)}."
     )
 
 

@@ -12,16 +12,16 @@ import pandas as pd
 
 from gpudemand._array import STRING, FloatArray
 from gpudemand._validation import InputError, nearest
-from gpudemand.planning.capacity import SHARES, broadcast_by_time, order_date
+from gpudemand.planning.capacity import SHARES, broadcast_by_time
 from gpudemand.planning.programmes import PlannedWork, add_programmes_by_type
 from gpudemand.study.parts import Parts, scale_to_total
 from gpudemand.study.pools import NOUNS, check_names
-from gpudemand.study.requirement import Requirement, plan_requirement, risk_table, with_date_dtype
+from gpudemand.study.requirement import Requirement, plan_requirement, risk_table, shortage_numbers, with_date_dtype
 from gpudemand.study.selection import SelectedForecast, forecast_with, levels_for
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import Source
 from gpudemand.study.usage_tables import MEAN, whole_gpus
-from gpudemand.study.waits import as_forecast, needed_gpus
+from gpudemand.study.waits import Need, as_forecast, needed_gpus
 from gpudemand.units import parse_duration
 
 #: The row above the types.
@@ -35,11 +35,12 @@ class GpuTypePlans:
     """Capacity plans by GPU type.
 
     `table`: all types as one pool, then a row per type, the largest requirement first: ``gpu_type``, ``installed``,
-    ``required_p50`` ... ``required_p99``, ``required`` (at the service level), ``shortfall``, ``first_crossing``,
-    ``order_by`` (NaT if nothing is to be ordered) and ``lead_time_days``. The columns that depend on the GPUs
+    ``required_p50`` ... ``required_p99``, ``required`` (at the service level), ``shortfall`` (in the four weeks after
+    an order could arrive), ``to_order`` (the same, or of a later order), ``first_crossing``, ``order_by`` (NaT if
+    nothing is to be ordered) and ``lead_time_days``. The columns that depend on the GPUs
     installed of a type are missing where only their sum is given. Types that were given and never used come last,
     with zero required. `by_bin`: ``gpu_type``, ``ds``, ``required_p50`` ... ``required_p99``, ``required``. `plans`:
-    by type, as if that many were installed as were held at most.
+    by type, with what is installed of it (NaN where only the sum is known).
     """
 
     table: pd.DataFrame
@@ -70,7 +71,8 @@ def _check_types(programmes: Sequence[PlannedWork], known: Sequence[str]) -> Non
 
 def _names(source: Source, by: str, programmes: Sequence[PlannedWork]) -> list[str]:
     """Names in the log, and of programmes."""
-    return sorted({*source.names(by), *(str(each.gpu_type) for each in programmes if each.gpu_type)})
+    typed = [str(each.gpu_type) for each in programmes if each.gpu_type] if by == "gpu_type" else []
+    return sorted({*source.names(by), *typed})
 
 
 def plan_gpu_types(
@@ -85,7 +87,7 @@ def plan_gpu_types(
     """Plan capacity for each GPU type (or cluster) as a pool of its own: jobs do not move between types.
 
     Each needs what its own jobs need; their means are scaled to the forecast of the total. Programmes with a type are
-    added to it; others are spread over the types as the rest is.
+    added to it; others (of clusters, all) are spread over the types as the rest is.
 
     `selected`: forecast of the total. `parts`: if its parts are the GPU types, its model is used; otherwise that of
     the total. `requirement`: of the total. `by`: {"gpu_type", "cluster"}; what a pool is, and the name of its column.
@@ -97,10 +99,9 @@ def plan_gpu_types(
     # A number by name is one of these, or else only their sum is known.
     known = settings.as_one_pool() if by != settings.pool else settings
     plans = _plans(source, model, selected, known, by, programmes)
+    plans = {name: _with_installed(name, plan, known) for name, plan in plans.items()}
     ds = requirement.envelope()["ds"]
-    until = pd.Timestamp(str(source.settings.until))
-    rows = [_row(ALL, requirement, requirement.envelope()["installed"].to_numpy(), until)]
-    rows += [_row(name, plan, _installed(name, plan, known), until) for name, plan in plans.items()]
+    rows = [_row(name, plan) for name, plan in {ALL: requirement, **plans}.items()]
     rows = [{by: row.pop("pool"), **row} for row in [*rows, *_unused_types(plans, known, ds)]]
     table = with_date_dtype(pd.DataFrame(rows), selected.forecast["ds"])
     by_bin = pd.concat({name: plan.envelope().drop(columns="installed") for name, plan in plans.items()})
@@ -124,18 +125,21 @@ def gpu_type_numbers(types: GpuTypePlans | None) -> dict[str, object]:
 
     Returns ``first_short_type``, ``type_first_crossing`` and ``type_order_by`` (in ISO form), ``type_lead_time`` and
     ``type_to_order`` (GPUs); None where not known. ``types_to_order``: ``name`` and ``gpus`` of all that run short.
+    ``type_shortages``: see `gpudemand.study.requirement.shortage_numbers`.
     """
     short = [] if types is None else _short_types(types.table)
     first = {} if types is None else first_shortfall(types.table, "order_by") or {}
     dates = {f"type_{name}": first[name].isoformat() if first else None for name in ("first_crossing", "order_by")}
     lead_time = f"{first['lead_time_days']:g}D" if first else None
-    gpus = math.ceil(first["shortfall"]) if first else None
+    gpus = math.ceil(first["to_order"]) if first else None
     name = next(iter(first.values()), None)
+    plan = None if types is None else types.plans.get(str(name))
     return {
         "first_short_type": name,
         **dates,
         "type_lead_time": lead_time,
         "type_to_order": gpus,
+        "type_shortages": [] if plan is None else shortage_numbers(plan),
         "types_to_order": short,
     }
 
@@ -144,8 +148,7 @@ def _short_types(table: pd.DataFrame) -> list[dict[str, object]]:
     """GPUs to order of each type, the earliest order first."""
     due = _by_date(table, "order_by")
     return [
-        {"name": str(name), "gpus": math.ceil(gpus)}
-        for name, gpus in zip(due.iloc[:, 0], due["shortfall"], strict=True)
+        {"name": str(name), "gpus": math.ceil(gpus)} for name, gpus in zip(due.iloc[:, 0], due["to_order"], strict=True)
     ]
 
 
@@ -176,26 +179,31 @@ def _plans(
     programmes: Sequence[PlannedWork],
 ) -> dict[str, Requirement]:
     """Plans by the name of the type, the largest requirement first."""
-    shared = [each for each in programmes if each.gpu_type is None]
-    own = [each for each in programmes if each.gpu_type is not None]
+    own = [each for each in programmes if each.gpu_type is not None and by == "gpu_type"]
+    shared = [each for each in programmes if each not in own]
     usage = source.usage(by, settings.freq, source.demand)
     forecast = _forecast(usage, model, selected.with_programmes(shared), settings, own)
     every = needed_gpus(source, shared, settings) if shared else None
     held = {str(name): whole_gpus(most) for name, most in source.most_held(by).items() if most > 0}
+    needs = {
+        name: needed_gpus(source, [each for each in own if each.gpu_type == name], settings.of_one(name), by, name)
+        for name in {**held, **dict.fromkeys(str(each.gpu_type) for each in own)}
+    }
     plans = {}
-    for name in {**held, **dict.fromkeys(str(each.gpu_type) for each in own)}:
-        mean, most, of_one = (
-            forecast[forecast["pool"] == name].drop(columns="pool"),
-            held.get(name, 0.0),
-            settings.of_one(name),
-        )
-        need = needed_gpus(source, [each for each in own if each.gpu_type == name], of_one, by, name)
-        if every is not None:
-            need = replace(need, shared=every, share=need.forecast.recent / every.forecast.recent)
+    for name, need in _with_shares(needs, every).items():
+        mean, most = forecast[forecast["pool"] == name].drop(columns="pool"), held.get(name, 0.0)
         both = pd.concat([mean, as_forecast(need, mean, settings.freq)])
         # A plan needs some GPUs to compare with; of a type that no job has held yet there are none.
-        plans[name] = replace(plan_requirement(both, most or 1.0, of_one), installed=most)
+        plans[name] = replace(plan_requirement(both, most or 1.0, settings.of_one(name)), installed=most)
     return dict(sorted(plans.items(), key=lambda item: -item[1].required))
+
+
+def _with_shares(needs: dict[str, Need], every: Need | None) -> dict[str, Need]:
+    """Needs with their parts of work that is spread; needs of pools sum to more than that of all, parts to all."""
+    total = sum(need.forecast.recent for need in needs.values())
+    if every is None or not total:
+        return needs
+    return {name: replace(need, shared=every, share=need.forecast.recent / total) for name, need in needs.items()}
 
 
 def _forecast(
@@ -223,12 +231,14 @@ def _forecast(
     return rows.rename(columns={"unique_id": "pool"}).assign(unique_id=MEAN)
 
 
-def _installed(name: str, plan: Requirement, settings: Settings) -> FloatArray | None:
-    """GPUs installed of a type in each bin: given, or the most held if nothing was; None if only the sum is known."""
-    ds = plan.envelope()["ds"]
-    if isinstance(settings.installed, Mapping):
-        return _by_bin(settings.installed[name], ds) if name in settings.installed else None
-    return _by_bin(plan.installed, ds) if settings.installed is None else None
+def _with_installed(name: str, plan: Requirement, settings: Settings) -> Requirement:
+    """A plan with the GPUs installed of its type: given, or the most held if nothing was; NaN if only their sum is."""
+    if settings.installed is None:
+        return plan
+    given = settings.installed.get(name, math.nan) if isinstance(settings.installed, Mapping) else math.nan
+    if not isinstance(given, pd.Series):
+        return replace(plan, installed=float(given))
+    return replace(plan, installed=float(_by_bin(given, plan.envelope()["ds"])[0]), steps=given)
 
 
 def _by_bin(installed: float | pd.Series, ds: pd.Series) -> FloatArray:
@@ -236,25 +246,23 @@ def _by_bin(installed: float | pd.Series, ds: pd.Series) -> FloatArray:
     return broadcast_by_time(installed, ds) if given else np.full(len(ds), float(installed))
 
 
-def _row(name: str, plan: Requirement, installed: FloatArray | None, log_end: pd.Timestamp) -> dict[str, object]:
+def _row(name: str, plan: Requirement) -> dict[str, object]:
     counts = dict(zip(_REQUIRED, risk_table(plan)["required"], strict=True))
     lead_time = plan.plans[MEAN].lead_time
     row: dict[str, object] = {"pool": name, **counts, "required": plan.required, "lead_time_days": lead_time / _DAY}
-    if installed is None:
+    if math.isnan(plan.installed):
         return row
-    first, bins = plan.crossing("required", installed), plan.envelope()["ds"]
-    # What is installed by the time that an order arrives need not be ordered; nor a type that retires.
-    later = installed[(bins >= min(log_end + lead_time, bins.max())).to_numpy()].min()
-    retires = installed[0] > installed[-1] == 0
-    is_due = plan.required > later and not retires
-    dates = {"first_crossing": first, "order_by": order_date(first, lead_time) if is_due else pd.NaT}
-    return row | {"installed": float(installed[0]), "shortfall": max(plan.required - later, 0.0)} | dates
+    # Nothing is ordered of a type that retires.
+    retires = name != ALL and plan.installed > plan.installed_at(pd.Series([plan.end]))[0] == 0
+    dates = {"first_crossing": plan.first_crossing, "order_by": pd.NaT if retires else plan.order_by}
+    to_order = 0.0 if retires else float(plan.to_order())
+    return row | {"installed": plan.installed, "shortfall": plan.shortfall, "to_order": to_order} | dates
 
 
 def _unused_types(plans: dict[str, Requirement], settings: Settings, ds: pd.Series) -> list[dict[str, object]]:
     """Rows of the types that are installed and that no job held: their GPUs count in the pool of all types."""
     given = settings.installed if isinstance(settings.installed, Mapping) else {}
-    zeros = dict.fromkeys([*_REQUIRED, "required", "shortfall"], 0.0)
+    zeros = dict.fromkeys([*_REQUIRED, "required", "shortfall", "to_order"], 0.0)
     never = dict.fromkeys(("first_crossing", "order_by"), pd.NaT)
     unused = {name: float(_by_bin(count, ds)[0]) for name, count in given.items() if name not in plans}
     leads = {name: parse_duration(str(settings.of_one(name).lead_time)) / _DAY for name in unused}

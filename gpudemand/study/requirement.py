@@ -19,7 +19,6 @@ from gpudemand.planning.capacity import (
     CapacityPlan,
     bin_hours,
     broadcast_by_time,
-    first_crossing,
     order_date,
     plan_utilization,
 )
@@ -31,6 +30,9 @@ from gpudemand.study.usage_tables import MEAN
 from gpudemand.study.waits import Need
 from gpudemand.units import SECONDS_PER_HOUR
 from gpudemand.usage.bins import bin_ends
+
+#: A need is that of so long, and an order is looked at again after it.
+_FOUR_WEEKS = pd.Timedelta("28D")
 
 
 @dataclass(frozen=True)
@@ -64,25 +66,43 @@ class Requirement:
         """
         table = pd.concat([plan.summary for plan in self.plans.values()]).rename_axis("basis").reset_index()
         table.insert(1, "target_utilization", [plan.target_utilization for plan in self.plans.values()])
-        # What is required is so from the arrival of an order on; before, none could be there.
-        counts = [self.counted(basis)[["required", "shortfall"]].max() for basis in self.plans]
-        table = table.assign(**pd.DataFrame(counts, index=table.index))
-        return table.assign(order_by=table["order_by"].mask(~table["basis"].map(self._still_due)))
+        for place, basis in enumerate(self.plans):
+            if basis != MEAN:
+                # What is required is so from the arrival of an order on; before, none could be there.
+                table.loc[place, "required"] = self.counted(basis)["required"].max()
+                table.loc[place, "shortfall"] = self.short_on_arrival(table.loc[place, "required"])
+                short = self._shortages(self.plans[basis].table, "required")
+                table.loc[place, "first_crossing"] = short["begin"].min()
+                table.loc[place, "order_by"] = self._order_date(short)
+        return table
 
     def counted(self, basis: str) -> pd.DataFrame:
         """Rows of a plan whose largest requirement counts: as an order arrives; of the mean, which varies, all."""
         table = self.plans[basis].table
         return table if basis == MEAN else self.on_arrival(table)
 
+    @property
+    def arrival(self) -> pd.Timestamp:
+        """When an order is there that is placed as the log ends."""
+        return self.log_end + self.plans[MEAN].lead_time
+
     def on_arrival(self, table: pd.DataFrame) -> pd.DataFrame:
         """Row of a plan as an order arrives that is placed as the log ends; the last one of a plan that ends before."""
-        return table[table["ds"] <= max(self.log_end + self.plans[MEAN].lead_time, table["ds"].min())].tail(1)
+        return table[table["ds"] <= max(self.arrival, table["ds"].min())].tail(1)
+
+    def short_on_arrival(self, required: float) -> float:
+        """GPUs of a number required that are short at some time of the four weeks after the arrival of an order."""
+        return max(required - self.installed_later, 0.0)
+
+    @property
+    def _deciding(self) -> list[str]:
+        """Bases of the plans that the requirement is the larger of."""
+        return [basis for basis in self.plans if basis != MEAN] or [MEAN]
 
     @cached_property
     def deciding(self) -> pd.DataFrame:
         """Rows of `summary`, by basis, of the plans that the requirement is the larger of."""
-        table = self.summary.set_index("basis")
-        return table.drop(MEAN) if len(table) > 1 else table
+        return self.summary.set_index("basis").loc[self._deciding]
 
     @property
     def binding(self) -> str:
@@ -96,46 +116,74 @@ class Requirement:
 
     @property
     def shortfall(self) -> float:
-        """GPUs that are short as an order arrives."""
+        """GPUs that are short at some time of the four weeks after the arrival of an order."""
         return float(self.deciding["shortfall"].max())
+
+    def shortages(self, column: str = "required") -> pd.DataFrame:
+        """Times in which GPUs are short, at some probability, such as ``required_p90``.
+
+        A need is that of four weeks, so that even a short gap in the GPUs counts. Returns ``begin``, ``end`` (NaT of
+        one that lasts as long as the plan) and ``gpus``, the most that are short.
+        """
+        return self._shortages(self.envelope(), column)
+
+    def _shortages(self, table: pd.DataFrame, column: str) -> pd.DataFrame:
+        rows = self.timeline(table)
+        lacking = rows[column] - rows["installed"]
+        run = (lacking > 0).ne((lacking > 0).shift()).cumsum()
+        runs = pd.DataFrame({"begin": rows["ds"], "gpus": lacking}).groupby(run).agg({"begin": "min", "gpus": "max"})
+        runs.insert(1, "end", runs["begin"].shift(-1))
+        return runs[runs["gpus"] > 0].reset_index(drop=True)
+
+    def timeline(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Rows of a plan at its bins, as an order arrives, and as GPUs do or leave, until the last need ends.
+
+        What is required as an order arrives is required for four weeks from then on.
+        """
+        bins = pd.DatetimeIndex(table["ds"])
+        known = [] if self.steps is None else [time.tz_convert(bins.tz) for time in self.steps.index]
+        later = pd.DatetimeIndex([self.arrival.tz_convert(bins.tz), *known])
+        times = bins.union(later[(later > bins[0]) & (later < bins[-1] + _FOUR_WEEKS)])
+        rows = table.iloc[bins.searchsorted(times, side="right") - 1].reset_index(drop=True)
+        rows = rows.assign(ds=times, installed=self.installed_at(pd.Series(times)))
+        counts, weeks = list(rows.columns[rows.columns.str.startswith("required")]), times - self.arrival
+        inside = (weeks >= pd.Timedelta(0)) & (weeks < _FOUR_WEEKS)
+        rows.loc[inside, counts] = np.maximum(rows.loc[inside, counts], self.on_arrival(table)[counts].to_numpy())
+        return rows
 
     @property
     def first_crossing(self) -> pd.Timestamp:
-        """First bin from which on a week is short, as `CapacityPlan.summary` says; NaT if never."""
+        """First time at which GPUs are short; NaT if never."""
         return self.crossing("required")
 
-    def crossing(self, column: str, installed: float | FloatArray | None = None) -> pd.Timestamp:
-        """First crossing of other installed GPUs, or at another probability, such as ``required_p90``."""
-        table = self.envelope()
-        capacity = table["installed"] if installed is None else installed
-        return first_crossing(table["ds"], table[column] > capacity, self.plans[MEAN].short_share)
+    def crossing(self, column: str) -> pd.Timestamp:
+        """The same at another probability, such as ``required_p90``."""
+        return self.shortages(column)["begin"].min()
 
     @property
     def order_by(self) -> pd.Timestamp:
-        """`first_crossing` less the lead time; NaT if never, or where no order could meet what is short."""
+        """Begin of the first of `shortages` that an order can meet, less the lead time; NaT if there is none.
+
+        What a retirement leaves short until a delivery that comes before the order could is not met by ordering.
+        """
         return self.order_by_at("required")
 
     def order_by_at(self, column: str) -> pd.Timestamp:
         """The same at another probability, such as ``required_p90``."""
-        if pd.isna(self._due(self.envelope(), column)):
-            return pd.NaT
-        return order_date(self.crossing(column), self.plans[MEAN].lead_time)
+        return self._order_date(self.shortages(column))
 
     def order_due(self, log_end: pd.Timestamp) -> pd.Timestamp:
-        """`order_by` of the first crossing that an order at the end of the log could still meet.
+        """`order_by`, but not before the log ends."""
+        begin, due = self._can_meet(self.shortages())["begin"].min(), self.order_by
+        # By the clock of a zone, the lead time before the arrival may be an hour after the end of the log.
+        return due if pd.isna(due) else log_end if begin <= self.arrival else max(due, log_end)
 
-        What a retirement leaves short until a delivery that comes before the order could is not met by ordering.
-        """
-        due = self._due(self.envelope(), "required")
-        return due if pd.isna(due) else max(due, log_end)
+    def _order_date(self, shortages: pd.DataFrame) -> pd.Timestamp:
+        return order_date(self._can_meet(shortages)["begin"].min(), self.plans[MEAN].lead_time)
 
-    def _due(self, table: pd.DataFrame, column: str) -> pd.Timestamp:
-        there = table[table["ds"] >= self.on_arrival(table)["ds"].iloc[0]]
-        later = first_crossing(there["ds"], there[column] > there["installed"], self.plans[MEAN].short_share)
-        return order_date(later, self.plans[MEAN].lead_time)
-
-    def _still_due(self, basis: str) -> bool:
-        return basis == MEAN or pd.notna(self._due(self.plans[basis].table, "required"))
+    def _can_meet(self, shortages: pd.DataFrame) -> pd.DataFrame:
+        """Rows of shortages that last beyond the arrival of an order."""
+        return shortages[~(shortages["end"] <= self.arrival)]
 
     def installed_at(self, times: pd.Series) -> FloatArray:
         """GPUs installed at some times, with the deliveries and retirements that are known."""
@@ -146,25 +194,30 @@ class Requirement:
         inside = [] if self.steps is None else [time for time in self.steps.index if begin < time < end]
         return float(self.installed_at(pd.Series([begin, *inside])).min())
 
-    def installed_later(self, log_end: pd.Timestamp) -> float:
-        """Fewest GPUs installed from when an order at the end of the log arrives until the plan ends."""
-        arrival, bins = log_end + self.plans[MEAN].lead_time, self.plans[MEAN].table["ds"]
-        return float(self.installed_at(pd.concat([pd.Series([arrival]), bins[bins > arrival]])).min())
+    @property
+    def installed_later(self) -> float:
+        """Fewest GPUs installed in the four weeks after the arrival of an order that is placed as the log ends."""
+        return self.fewest_installed(self.arrival, self.arrival + _FOUR_WEEKS)
 
-    def to_order(self, log_end: pd.Timestamp) -> int:
+    def to_order(self) -> int:
         """GPUs that are short as an order arrives that is placed as the log ends, or else when the first one is due."""
-        now = math.ceil(max(self.required - self.installed_later(log_end), 0.0))
-        due = self.order_due(log_end)
-        if now or pd.isna(due):
+        now, short = math.ceil(self.shortfall), self._can_meet(self.shortages())
+        if now or short.empty:
             return now
-        table = self.envelope()
-        later = table[table["ds"] <= due + self.plans[MEAN].lead_time + _REVIEW].tail(1)
-        return math.ceil(max(float((later["required"] - later["installed"]).max()), 1.0))
+        rows, begin = self.timeline(self.envelope()), short["begin"].min()
+        # Four weeks later it is looked at again.
+        rows = rows[(rows["ds"] >= begin) & (rows["ds"] <= begin + _FOUR_WEEKS)]
+        return math.ceil((rows["required"] - rows["installed"]).max())
+
+    @property
+    def end(self) -> pd.Timestamp:
+        """When the last need of the plan ends."""
+        return self.envelope()["ds"].max() + _FOUR_WEEKS
 
     def envelope(self) -> pd.DataFrame:
         """Maximum of the deciding plans, bin by bin, as `CapacityPlanDisplay` takes it."""
         table = self.to_frame()
-        table = table[table["basis"].isin(self.deciding.index)]
+        table = table[table["basis"].isin(self._deciding)]
         required = [name for name in table.columns if name.startswith("required")]
         return table.groupby("ds", as_index=False)[[*required, "installed"]].max()
 
@@ -229,9 +282,9 @@ def headline(
     and None.
     """
     facts, basis = log.iloc[0], requirement.binding
-    to_order = requirement.to_order(facts["last"])
+    to_order = requirement.to_order()
     plan: Any = requirement.summary.set_index("basis").loc[basis]
-    arrival, installed_later = need.log_end + need.lead_time, requirement.installed_later(facts["last"])
+    arrival, installed_later = need.log_end + need.lead_time, requirement.installed_later
     low, high = (math.ceil(need.at(arrival, share)) for share in (0.05, 0.95))
     alone = need.without(*(work.name for work in need.programmes)) if need.programmes else None
     return {
@@ -251,11 +304,12 @@ def headline(
         "shortfall": math.ceil(requirement.shortfall),
         "basis": basis,
         "first_crossing": _iso(requirement.first_crossing),
-        "order_by": _iso(requirement.order_due(facts["last"])) if to_order else None,
+        "order_by": _iso(requirement.order_due(facts["last"])),
         "to_order": to_order,
         "to_order_as_one_pool": to_order,
         "installed_later": installed_later,
-        "installed_changes": installed_changes(settings.installed, facts["last"], requirement.envelope()["ds"].max()),
+        "installed_changes": installed_changes(settings.installed, facts["last"], requirement.end),
+        "shortages": shortage_numbers(requirement),
         **{each.name: getattr(settings, each.name) for each in fields(settings) if each.metadata.get("headline")},
         "lead_time": settings.longest_lead_time,
         "log_begin": facts["first"].isoformat(),
@@ -267,6 +321,14 @@ def headline(
         "data_kind": str(facts["kind"]),
         **{name: None if pd.isna(facts[name]) else int(facts[name]) for name in ("jobs", "rejected", "users")},
     }
+
+
+def shortage_numbers(requirement: Requirement) -> list[dict[str, object]]:
+    """Times in which GPUs are short: ``begin``, ``end`` (None of one that lasts as long as the plan) and ``gpus``."""
+    return [
+        {"begin": _iso(row.begin), "end": _iso(row.end), "gpus": math.ceil(row.gpus)}
+        for row in requirement.shortages().itertuples()
+    ]
 
 
 def _scores(selected: SelectedForecast) -> dict[str, object]:
@@ -301,11 +363,10 @@ def risk_table(requirement: Requirement) -> pd.DataFrame:
         column = f"required_{name}"
         by_basis = {f"required_{basis}": requirement.counted(basis)[column].max() for basis in requirement.plans}
         required = max(by_basis[f"required_{basis}"] for basis in requirement.deciding.index)
-        there = requirement.on_arrival(envelope)
-        shortfall = float((there[column] - there["installed"]).max())
+        shortfall = requirement.short_on_arrival(float(requirement.on_arrival(envelope)[column].iloc[0]))
         first = requirement.crossing(column)
         dates = {"first_crossing": first, "order_by": requirement.order_by_at(column)}
-        rows.append({"probability": share, **by_basis, "required": required, "shortfall": max(shortfall, 0.0), **dates})
+        rows.append({"probability": share, **by_basis, "required": required, "shortfall": shortfall, **dates})
     return with_date_dtype(pd.DataFrame(rows), requirement.plans[MEAN].table["ds"])
 
 
@@ -381,7 +442,7 @@ def evaluated_series(selected: SelectedForecast, series: str, models: list[str])
 #: A month later is the next time that a monthly report is looked at.
 _LATER = pd.Timedelta("30D")
 #: Time that is compared after the later order has arrived, and that the forecast is continued with.
-_REVIEW, _WEEK = pd.Timedelta("28D"), pd.Timedelta("7D")
+_REVIEW, _WEEK = _FOUR_WEEKS, pd.Timedelta("7D")
 
 
 def compare_orders(
@@ -398,7 +459,7 @@ def compare_orders(
     ``unmet_share`` (expected GPU-hours beyond the GPUs over those of demand), and ``cost`` (GPUs at the reserved price,
     demand beyond them at the price on demand; missing without prices).
     """
-    plan, gpus = requirement.plans[MEAN], requirement.to_order(log_end)
+    plan, gpus = requirement.plans[MEAN], requirement.to_order()
     dates = [log_end, log_end + _LATER] if gpus else []
     table = pd.DataFrame({"order": [0, *([gpus] * len(dates))], "order_on": pd.Series([pd.NaT, *dates])})
     table["in_service"] = table["order_on"] + plan.lead_time
@@ -410,8 +471,9 @@ def compare_orders(
     arrived = [(bins >= arrival).to_numpy() for arrival in table["in_service"]]
     there = requirement.installed_at(bins) + table["order"].to_numpy()[:, None] * np.array(arrived)
     outcomes = pd.DataFrame([_outcome(requirement, place, hours[place], gpus, settings) for gpus in there])
-    weeks = (bins < max(arrival, bins.iloc[0]) + _REVIEW).to_numpy()
-    table["risk"] = [need.risk(float(gpus[weeks].min()), arrival) for gpus in there]
+    # An order of now is there in all of the four weeks, a later one in none that count.
+    at_once = table["order"].where(table["order_on"] == log_end, 0)
+    table["risk"] = [need.risk(requirement.installed_later + gpus, requirement.arrival) for gpus in at_once]
     return table.join(_met(need, waits, bins, there)).join(outcomes)
 
 

@@ -443,8 +443,8 @@ class Study:
         """Plans by cluster, where each is a pool of its own."""
         if self.settings.pool != "cluster":
             raise InputError('all clusters are planned as one pool; cluster="each" makes each of them one of its own.')
-        parts = self.attempt("parts", lambda: self.parts)
-        return plan_gpu_types(self.source, self.demand, parts, self.requirement, self.settings, by="cluster")
+        parts, work = self.attempt("parts", lambda: self.parts), self.programmes
+        return plan_gpu_types(self.source, self.selected, parts, self.requirement, self.settings, "cluster", work)
 
     @result
     def periods(self) -> pd.DataFrame:

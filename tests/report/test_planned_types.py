@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from gpudemand import Study
 from gpudemand._validation import InputError
 from gpudemand.planning import Programme
-from gpudemand.study.gpu_types import ALL, plan_gpu_types
+from gpudemand.planning.need import NeedForecast
+from gpudemand.study.gpu_types import ALL, _with_shares, plan_gpu_types
 from gpudemand.study.plan_file import read_plan
 from gpudemand.study.pools import check_aliases, rename_series
 from gpudemand.study.selection import select_and_forecast
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import JobSource, SeriesSource
 from gpudemand.study.usage_tables import compute_usage_tables
+from gpudemand.study.waits import Need
 from tests.report.conftest import make_log, requirement_of
 
 WEEK = ("2026-03-02", "2026-03-09")
@@ -57,6 +60,17 @@ def test_work_without_a_type_is_spread(medians):
     added = (medians(None) - medians()).drop(ALL)
     assert (added > 0).all()
     assert 8 <= added.sum() <= 26
+
+
+def test_parts_of_work_that_is_spread_sum_to_all_of_it():
+    # Needs of pools sum to more than that of all as one, which was divided by.
+    one, log_end = pd.Timedelta("1D"), pd.Timestamp(WEEK[0], tz="UTC")
+    every, *needs = (Need(NeedForecast(gpus, np.full(30, gpus)), None, (), log_end, one) for gpus in (80.0, 56.0, 39.0))
+    shares = [need.share for need in _with_shares(dict(zip("ab", needs, strict=True)), every).values()]
+    assert sum(shares) == pytest.approx(1.0)
+    assert shares[0] / shares[1] == pytest.approx(56 / 39)
+    none = {"a": Need(NeedForecast.none(), None, (), log_end, one)}
+    assert _with_shares(none, every) == none
 
 
 @pytest.mark.slow

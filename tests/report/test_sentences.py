@@ -92,6 +92,22 @@ def test_what_leaves_and_arrives_is_named_with_the_order():
     assert "and 6 changes later. " in sentences.dates(changed(installed_changes=5 * later))
 
 
+def test_a_delivery_that_ends_what_is_short_is_named():
+    begin, end = "2026-10-05T00:00:00+00:00", "2026-10-20T00:00:00+00:00"
+    steps = [{"on": begin, "gpus": -40.0, "name": None}, {"on": end, "gpus": 40.0, "name": None}]
+    ends = {"begin": begin, "end": end, "gpus": 39}
+    numbers = changed(installed_changes=steps, shortages=[ends], order_by="2026-07-07T00:00:00+00:00")
+    numbers |= {"installed_from": "given", "installed_later": 925.0}
+    assert "39 more than the 925 that are installed at least in those four weeks (965 now)." in sentences.requirement(
+        numbers
+    )
+    assert "They are short until 20 Oct 2026, when others arrive: moving what leaves" in sentences.dates(numbers)
+    over = [{**ends, "begin": "2026-08-01T00:00:00+00:00", "end": NUMBERS["order_arrives"]}]
+    said = sentences.dates(changed(shortages=over, order_by=None, shortfall=0))
+    assert said.startswith("GPUs are short from 1 Aug 2026 until 30 Sep 2026, before what is ordered now could be ")
+    assert said.endswith("there. Order none: on those held at once so far, the target is missed with probability 20%.")
+
+
 def test_what_contradicts_the_log_stands_first_and_then_how_earlier_plans_did():
     tables = {**TABLES, "log": LOG.assign(max_held=2000.0)}
     said = summarize(changed(installed_from="given", lead_time="7D"), tables, "segment")
@@ -127,7 +143,9 @@ def test_order_date_is_past_future_or_never():
     assert said.endswith("Without an order, the target is missed then with probability 20%.")
     later = sentences.dates(changed(order_by="2026-07-05T00:00:00+00:00"))
     assert later.startswith("From 3 Oct 2026 on GPUs are short. Order 39 GPUs by 5 Jul 2026, with a lead time of 90")
-    assert later.endswith("Until then those held at once so far suffice (risk 20%).")
+    assert later.endswith("the target is missed in the four weeks from 30 Sep 2026 on with probability 20%.")
+    much_later = sentences.dates(changed(order_by="2026-09-05T00:00:00+00:00", shortfall=0))
+    assert much_later.endswith("Until then those held at once so far suffice (risk 20%).")
     never = changed(first_crossing=None, order_by=None, risk_without_order=0.001)
     assert sentences.dates(never).endswith("the target is missed with probability below 1%.")
     assert "more is wanted with probability" in sentences.dates({**never, "basis": "peak"})

@@ -1,0 +1,96 @@
+"""GPUs that leave and arrive: shortfall, order, dates and risk from the same steps."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpudemand.planning.need import NeedForecast
+from gpudemand.study.requirement import compare_orders, plan_requirement, risk_table, shortage_numbers
+from gpudemand.study.settings import Settings
+from gpudemand.study.waits import Need, as_forecast
+
+END, LEAD = pd.Timestamp("2026-03-02", tz="UTC"), 30
+DAYS = pd.date_range(END, periods=14, freq="D")
+NEED = Need(NeedForecast(40.0, np.full(30, 40.0)), None, (), END, pd.Timedelta(days=LEAD))
+REQUIRED = math.ceil(NEED.at(END + NEED.lead_time, 0.95))
+FULL, FEW = REQUIRED + 40.0, REQUIRED - 20.0
+
+
+def day(number):
+    return END + pd.Timedelta(days=number)
+
+
+def planned(steps, lead=LEAD, freq="D"):
+    """Requirement with GPUs installed from some days on, the first from long ago."""
+    columns = {"M": 30.0, "M-lo-90": 25.0, "M-hi-90": 35.0}
+    ds = DAYS if freq == "D" else pd.date_range(END, periods=4, freq=freq)
+    mean = pd.DataFrame({"unique_id": "mean", "ds": ds, **columns})
+    index = pd.DatetimeIndex([day(number) for number in steps])
+    settings = Settings(horizon=14, installed=pd.Series(list(steps.values()), index), lead_time=f"{lead}D", until=END)
+    need = Need(NEED.forecast, None, (), END, pd.Timedelta(days=lead))
+    return plan_requirement(pd.concat([mean, as_forecast(need, mean, freq)]), 1.0, settings), need, settings
+
+
+#: GPUs from days on, with a lead of 30 days; GPUs to order, the day by which, and those short in the four weeks then.
+CASES = {
+    "constant": ({-99: FEW}, 20, 0, 20),
+    "enough": ({-99: FULL}, 0, None, 0),
+    "retirement in the four weeks": ({-99: FULL, 40: FEW}, 20, 10, 20),
+    "and a delivery after it": ({-99: FULL, 40: FEW, 52: FULL}, 20, 10, 20),
+    "a gap of a day": ({-99: FULL, 40: FEW, 41: FULL}, 20, 10, 20),
+    "a gap of hours": ({-99: FULL, 40.25: FEW, 40.5: FULL}, 20, 10.25, 20),
+    "retirement at the arrival": ({-99: FULL, 30: FEW}, 20, 0, 20),
+    "retirement before it": ({-99: FULL, 10: FEW}, 20, 0, 20),
+    "gap before it": ({-99: FULL, 10: FEW, 20: FULL}, 0, None, 0),
+    "gap that ends as it arrives": ({-99: FULL, 10: FEW, 30: FULL}, 0, None, 0),
+    "gap before it, retirement after": ({-99: FULL, 10: FEW, 20: FULL, 70: FEW}, 20, 40, 0),
+    "retirement after the four weeks": ({-99: FULL, 58: FEW}, 20, 28, 0),
+    "as the last need lasts": ({-99: FULL, 118: FEW}, 20, 88, 0),
+    "several deliveries": ({-99: FEW, 35: FEW + 5, 45: FEW + 12, 50: FULL}, 20, 0, 20),
+    "deliveries of the past": ({-99: 1.0, -50: FEW, -3: FULL}, 0, None, 0),
+    "none is left": ({-99: FULL, 50: 0.0}, REQUIRED, 20, REQUIRED),
+    "none is there": ({-99: 0.0, 45: FULL}, REQUIRED, 0, REQUIRED),
+    "half now, half later": ({-99: FULL, 40: REQUIRED - 7.0, 75: FEW}, 7, 10, 7),
+}
+
+
+@pytest.mark.parametrize(("steps", "to_order", "order_on", "short"), CASES.values(), ids=CASES)
+def test_orders_risk_and_dates_follow_what_is_installed(steps, to_order, order_on, short):
+    requirement, need, settings = planned(steps)
+    due, fewest = requirement.order_due(END), REQUIRED - short
+    assert requirement.to_order() == to_order
+    assert due == day(order_on) if order_on is not None else pd.isna(due)
+    assert requirement.shortfall == requirement.summary.set_index("basis").loc["peak", "shortfall"] == short
+    assert requirement.installed_later == fewest if short else requirement.installed_later >= REQUIRED
+    risk = need.risk(requirement.installed_later, requirement.arrival)
+    orders = compare_orders(requirement, need, None, END, settings)
+    assert orders["order"].max() == to_order
+    assert orders["risk"].iloc[0] == pytest.approx(risk)
+    assert (risk > 0.05) == bool(short)
+    if to_order:
+        with_order = need.risk(requirement.installed_later + to_order, requirement.arrival)
+        assert orders["risk"].iloc[1:].tolist() == pytest.approx([with_order, risk])
+        assert with_order <= 0.05
+    dates = risk_table(requirement).set_index("probability").loc[0.95]
+    assert dates["shortfall"] == short
+    assert pd.isna(dates["order_by"]) == (order_on is None)
+
+
+def test_what_is_short_has_a_begin_and_an_end():
+    requirement, *_ = planned({-99: FULL, 10: FEW, 20: FULL, 70: FEW - 1})
+    first, last = shortage_numbers(requirement)
+    # So near, less may come than by the arrival of an order.
+    assert first == {"begin": day(10).isoformat(), "end": day(20).isoformat(), "gpus": 19}
+    assert last == {"begin": day(70).isoformat(), "end": None, "gpus": 21}
+    assert requirement.first_crossing == day(10)
+
+
+@pytest.mark.parametrize(("changes_on", "order_on"), [(44, 14), (44.5, 14.5), (30, 0), (29.5, 0)])
+def test_a_retirement_within_a_long_bin_counts_from_its_time(changes_on, order_on):
+    requirement, *_ = planned({-99: FULL, changes_on: FEW}, freq="W-MON")
+    assert requirement.order_due(END) == day(order_on)
+    assert requirement.to_order() == 20
