@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import logging
 import os
@@ -30,7 +31,9 @@ def stack_level() -> int:
     """Return the ``stacklevel`` by which a warning names the line that called this package, not one inside it."""
     outermost, frames = 0, walk_stack(sys._getframe(1))
     for level, (frame, _) in enumerate(frames, 1):
-        if frame.f_code.co_filename.startswith(_PACKAGE):
+        file = frame.f_code.co_filename
+        # A context manager that decorates a method lies between it and what calls it.
+        if file.startswith(_PACKAGE) or (level == outermost + 1 and file == contextlib.__file__):
             outermost = level
     return outermost + 1
 
