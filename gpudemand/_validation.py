@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import logging
 import os
@@ -17,6 +18,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from gpudemand._array import STRING, FloatArray
 
@@ -29,7 +31,9 @@ def stack_level() -> int:
     """Return the ``stacklevel`` by which a warning names the line that called this package, not one inside it."""
     outermost, frames = 0, walk_stack(sys._getframe(1))
     for level, (frame, _) in enumerate(frames, 1):
-        if frame.f_code.co_filename.startswith(_PACKAGE):
+        file = frame.f_code.co_filename
+        # A context manager that decorates a method lies between it and what calls it.
+        if file.startswith(_PACKAGE) or (level == outermost + 1 and file == contextlib.__file__):
             outermost = level
     return outermost + 1
 
@@ -94,6 +98,29 @@ def check_length(name: str, given: Sized, expected: int, of: str = "jobs") -> No
     """Raise an `InputError` unless there is one value for each of what is counted."""
     if len(given) != expected:
         raise InputError(f"{name} has {len(given)} values for {expected} {of}; give one for each.")
+
+
+def check_labels(name: str, given: object, rows: pd.Index, of: str = "a user") -> NDArray[Any]:
+    """Return one value for each of some rows; those of a Series are found by its index, in any order.
+
+    >>> check_labels("labels", pd.Series({"bob": 1, "ada": 0}), pd.Index(["ada", "bob"])).tolist()
+    [0, 1]
+    """
+    values = np.asarray(given)
+    if values.shape != (len(rows),):
+        raise InputError(f"{name} must be one {of}; got {values.shape} for {len(rows)}.")
+    if isinstance(given, pd.Series) and not given.index.equals(rows):
+        place = given.index.get_indexer(rows) if given.index.is_unique else np.full(len(rows), -1)
+        if (place < 0).any():
+            lacks = shorten(str(rows[place.argmin()]))
+            raise InputError(
+                f"{name} is a Series whose index is not that of the rows it labels (it lacks {lacks!r}); give it their "
+                f"index, or {name}.to_numpy() if it has their order."
+            )
+        values = values[place]
+    if pd.isna(values).any():
+        raise InputError(f"{name} has {int(pd.isna(values).sum())} missing values; give one for each.")
+    return values
 
 
 def as_pandas(table: object, what: str) -> pd.DataFrame:

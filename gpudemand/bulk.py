@@ -271,7 +271,8 @@ def bulk_forecast(
     level : sequence of float, default=(80, 95)
         Of the prediction intervals, in percent.
     forecaster : Forecaster, optional
-        By default `CombinedForecaster`. What it learns from all series, it learns from those of a chunk.
+        By default `CombinedForecaster`. What it learns from all series, it learns from those of a chunk, over which
+        intervals pool their errors too.
     n_segments : int or "auto", default="auto"
     sample_size : int, default=2000
         Most series that the segments are fitted to.

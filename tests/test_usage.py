@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudemand._tables import write_table
-from gpudemand._validation import InputError, RejectedRowsWarning
+from gpudemand._validation import InputError, RejectedRowsWarning, UnlikelyUsageWarning
 from gpudemand.jobs import read_jobs
 from gpudemand.jobs.table import as_jobs
 from gpudemand.usage import query, runs
@@ -259,6 +259,43 @@ def test_hierarchy_sums_to_the_total():
     assert summing.shape == (1 + 1 + 2 + 3, 4)
     with pytest.raises(InputError, match="do not have the 2 parts"):
         aggregate_usage(usage, "cluster/user")
+
+
+def leaves(ada, bob, eve):
+    ds = pd.date_range("2026-03-02", periods=4)
+    rows = {"x/ada": ada, "x/bob": bob, "y/eve": eve}
+    usage = pd.concat([pd.DataFrame({"unique_id": name, "ds": ds, "y": y}) for name, y in rows.items()])
+    return usage.astype({"y": float})
+
+
+@pytest.mark.parametrize("as_rows", [True, False])
+def test_a_series_that_begins_late_adds_nothing_before(as_rows):
+    usage = leaves([1, 1, 1, 1], [2, 2, 2, 2], [None, None, 4, 4])
+    wide = to_wide(aggregate_usage(usage if as_rows else usage.dropna(), "group/user")[0])
+    assert wide.loc["total"].tolist() == [3, 3, 7, 7]
+    assert wide.loc["x"].tolist() == [3] * 4
+    assert wide.loc["x/ada"].tolist() == [1] * 4
+    for name in ("y", "y/eve"):
+        np.testing.assert_array_equal(wide.loc[name], [np.nan, np.nan, 4, 4])
+
+
+@pytest.mark.parametrize(("eve", "place"), [([4, None, 4, 4], [1]), ([4, 4, None, None], [2, 3])], ids=["gap", "end"])
+def test_what_is_not_known_makes_only_sums_over_it_unknown(eve, place):
+    usage = leaves([1, 1, 1, 1], [2, 2, 2, 2], eve).dropna()
+    with pytest.warns(
+        UnlikelyUsageWarning, match=r"1 of 3 series have no value .* 'y/eve' at 2026-03-0.* fill_value=0"
+    ):
+        wide = to_wide(aggregate_usage(usage, "group/user")[0])
+    assert wide.loc["x"].tolist() == [3] * 4
+    for name in ("total", "y", "y/eve"):
+        assert np.flatnonzero(wide.loc[name].isna()).tolist() == place
+    filled = to_wide(aggregate_usage(to_long(to_wide(usage, fill_value=0)), "group/user")[0])
+    assert filled.loc["total"].iloc[place].tolist() == [3.0] * len(place)
+
+
+def test_a_series_without_any_value_is_in_no_sum():
+    with pytest.raises(InputError, match="'y/eve' has no value at all"):
+        aggregate_usage(leaves([1, 1, 1, 1], [2, 2, 2, 2], [None] * 4), "group/user")
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".csv.gz"])

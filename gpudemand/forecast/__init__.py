@@ -8,8 +8,15 @@ from gpudemand.forecast.coldstart import AnalogueForecaster
 from gpudemand.forecast.combination import CombinedForecaster
 from gpudemand.forecast.events import EventForecaster, find_outages, mask_outages, public_holidays
 from gpudemand.forecast.factorization import TemporalFactorization
-from gpudemand.forecast.forecaster import ExternalForecaster, Forecaster, adapt, scale_samples, sum_samples
-from gpudemand.forecast.horizon import HorizonForecaster, ShortHistoryWarning, longest_horizon
+from gpudemand.forecast.forecaster import (
+    ExternalForecaster,
+    Forecaster,
+    ShortHistoryWarning,
+    adapt,
+    scale_samples,
+    sum_samples,
+)
+from gpudemand.forecast.horizon import HorizonForecaster, longest_horizon
 from gpudemand.forecast.naive import (
     LastValueProfile,
     Naive,

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from gpudemand import _parallel
 from gpudemand._array import FloatArray, IntArray, one_thread
 from gpudemand._validation import InputError, UnlikelyUsageWarning, told
-from gpudemand.forecast.forecaster import Forecaster, adapt, positive_int, warn_long_season
+from gpudemand.forecast.forecaster import Forecaster, ShortHistoryWarning, adapt, positive_int, warn_long_season
 from gpudemand.forecast.panel import Panel, warn_unlikely
 
 
@@ -177,7 +177,10 @@ def _window(
     missing = int(np.asarray(np.isnan(known.values).all(axis=0))[::-1].argmin())
     for model in models:
         fitted = model if getattr(model, "_known_paths", None) else _fitted(model, panel, origin)
-        with warnings.catch_warnings(action="ignore", category=UnlikelyUsageWarning):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnlikelyUsageWarning)
+            # How often the intervals of early origins, with short histories, are right is what a backtest shows.
+            warnings.simplefilter("ignore", ShortHistoryWarning)
             forecast = fitted.predict(h + missing, level=level)
         frame = frame.merge(forecast, on=["unique_id", "ds"], how="left")
     # Series that begin after the cutoff cannot be forecast.

@@ -94,7 +94,7 @@ class AnalogueForecaster(BaseEstimator):
             If the horizon is longer than the training period, or no training user has a history of that length.
         """
         check_is_fitted(self, "aligned_")
-        levels = check_levels(level)
+        h, levels = positive_int("h", h), check_levels(level)
         panel = Panel.from_long(usage, self.panel_.freq, allow_missing=True)
         probabilities = [0.5, *(0.5 + sign * value / 200 for value in levels for sign in (-1, 1))]
         found = self.quantiles(np.nan_to_num(panel.values), h, probabilities)

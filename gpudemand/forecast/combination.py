@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted
 
 from gpudemand import _parallel
 from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import InputError
-from gpudemand.forecast.forecaster import Forecaster, adapt, check_seed, positive_int
+from gpudemand.forecast.forecaster import Forecaster, adapt, check_horizon, check_seed, positive_int
 from gpudemand.forecast.naive import Naive, SeasonallyAdjustedNaive, SeasonalMedian, SeasonalNaive
 from gpudemand.forecast.panel import Panel, fill_gaps, fill_missing, row_means, week_of
 from gpudemand.forecast.regression import DecayedMeanRegression, History, LagRegression, RidgeAutoregression
@@ -240,6 +241,8 @@ class CombinedForecaster(Forecaster):
         DataFrame
             As `Forecaster.predict`; with `mean`, also ``CombinedForecaster-mean``.
         """
+        check_is_fitted(self, "panel_")
+        h = check_horizon(h, len(self.panel_.times))
         frame = super().predict(h, level)
         if not mean:
             return frame

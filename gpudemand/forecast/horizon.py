@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -14,14 +13,13 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import FloatArray, IntArray, one_thread
-from gpudemand._validation import stack_level
 from gpudemand.forecast.combination import CombinedForecaster, PastLosses, inverse_loss_weights, weighted_trimmed_mean
-from gpudemand.forecast.forecaster import Forecaster, check_horizon, check_seed, joint_shares
+from gpudemand.forecast.forecaster import Forecaster, check_horizon, check_seed, joint_shares, shown_twice
 from gpudemand.forecast.intervals import PastErrors, check_levels, mean_error_quantiles
 from gpudemand.forecast.panel import Panel, Seasonality, fill_gaps, mean_step, row_means, week_length
 
-#: Disjoint spans of errors that a horizon needs, and reach of a short-term forecaster.
-_SPANS, _SHORT_TERM = 2, pd.Timedelta("2D")
+#: Reach of a short-term forecaster.
+_SHORT_TERM = pd.Timedelta("2D")
 #: Levels between whose bounds the paths of these first days are interpolated, at their places on a normal distribution.
 _SAMPLED = (20.0, 40.0, 60.0, 80.0, 90.0, 95.0, 99.0, 99.9)
 _PLACES = norm.ppf(0.5 + np.r_[-np.array(_SAMPLED[::-1]), 0.0, _SAMPLED] / 200)
@@ -76,10 +74,6 @@ def joined(frame: pd.DataFrame, own: pd.DataFrame, near: pd.DataFrame) -> pd.Dat
     first = result.index.intersection(blend.index)
     result.loc[first] = blend.loc[first, result.columns]
     return result.reset_index()
-
-
-class ShortHistoryWarning(UserWarning):
-    """The intervals reach further than the errors that the history shows."""
 
 
 class HorizonForecaster(Forecaster):
@@ -180,6 +174,7 @@ class HorizonForecaster(Forecaster):
         frame = super().sample(h, n_samples, random_state)
         if self.short_term_ is None:
             return frame
+        h, n_samples, random_state = int(h), int(n_samples), check_seed(random_state)
         steps, own = self.panel_.local_steps(h), self._near(_SAMPLED)
         shares = joint_shares(self._backtested(int(steps.max()) + 1)[1], n_samples, random_state)[..., steps]
         quantiles = np.sort(joined(own[0], *own).iloc[:, 2:].to_numpy(), axis=1)  # bounds are nested
@@ -288,16 +283,6 @@ class HorizonForecaster(Forecaster):
     def _method(self) -> list[Any]:
         return [*super()._method(), type(self.weeks_), self.weeks_._method()]
 
-    def _check_reach(self, h: int) -> None:
-        n_times = self.panel_.values.shape[1]
-        longest = _longest_horizon(n_times, self._week)
-        if h > longest:
-            message = (
-                f"The history of {n_times} bins shows errors {longest} bins ahead at least twice, not {h}: "
-                "intervals further ahead extend the growth of the errors with distance, so leave a margin."
-            )
-            warnings.warn(message, ShortHistoryWarning, stacklevel=stack_level())
-
     def _min_train(self) -> int:
         return _first_origin(self.panel_.values.shape[1], self._week)
 
@@ -341,7 +326,7 @@ def longest_horizon(usage: pd.DataFrame, freq: object = None) -> int:
 
 
 def _longest_horizon(n_times: int, week: int) -> int:
-    return max((n_times - _first_origin(n_times, week)) // _SPANS, 1)
+    return shown_twice(n_times, _first_origin(n_times, week))
 
 
 def _first_origin(n_times: int, week: int) -> int:

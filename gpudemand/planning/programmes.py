@@ -14,7 +14,7 @@ from scipy.stats import norm
 from gpudemand._array import STRING, FloatArray
 from gpudemand._validation import InputError, check_columns, check_number, shorten
 from gpudemand.jobs.times import parse_timestamp
-from gpudemand.metrics import levels
+from gpudemand.metrics import interval_columns
 from gpudemand.planning.capacity import bin_hours, check_steps
 from gpudemand.planning.quantiles import pick_model
 from gpudemand.planning.training_run_time import CostPredictor
@@ -262,10 +262,9 @@ def add_programmes(
         gpus, low, high = programme.gpus_range(forecast.loc[rows, "ds"], peak=peak)
         added += gpus
         variance += ((high - low) / (2 * norm.ppf(0.95))) ** 2
-    for level in levels(forecast, model):
+    for level, bounds in interval_columns(forecast, model).items():
         reach = norm.ppf(0.5 + level / 200) ** 2 * variance
-        for side, sign in (("lo", -1.0), ("hi", 1.0)):
-            name = f"{model}-{side}-{level:g}"
+        for name, sign in zip(bounds, (-1.0, 1.0), strict=True):
             width = np.sqrt((forecast.loc[rows, name] - point) ** 2 + reach)
             forecast.loc[rows, name] = point + added + sign * width
     forecast.loc[rows, model] = point + added

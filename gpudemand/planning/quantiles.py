@@ -13,7 +13,7 @@ from scipy.stats import norm
 from gpudemand._array import FloatArray
 from gpudemand._validation import InputError, check_choice, check_columns, check_usage
 from gpudemand.forecast.panel import infer_freq, mean_step
-from gpudemand.metrics import levels, model_names
+from gpudemand.metrics import forecast_names, interval_columns
 from gpudemand.units import DAY, WEEK
 from gpudemand.usage.bins import bins_of
 from gpudemand.usage.series import usage_series
@@ -47,7 +47,7 @@ class QuantileTable:
         """
         forecast = check_columns(forecast, ("unique_id", "ds"), "forecast")
         name = pick_model(forecast, model)
-        known = levels(forecast, name)
+        known = interval_columns(forecast, name)
         if not known:
             raise InputError(
                 f"the forecast of {name} has no intervals, so it carries no risk; predict with level=[80, 95]."
@@ -57,9 +57,8 @@ class QuantileTable:
         if forecast["ds"].isna().any():
             raise InputError(f"the forecast has {int(forecast['ds'].isna().sum())} rows without a date in ds.")
         columns = {0.5: name}
-        for level in known:
-            columns[0.5 - level / 200] = f"{name}-lo-{level:g}"
-            columns[0.5 + level / 200] = f"{name}-hi-{level:g}"
+        for level, (low, high) in known.items():
+            columns |= {0.5 - level / 200: low, 0.5 + level / 200: high}
         shares = sorted(columns)
         values = _numbers(forecast[[columns[share] for share in shares]], name)
         return cls(norm.ppf(shares), np.maximum.accumulate(values, axis=1))
@@ -116,13 +115,11 @@ def _numbers(columns: pd.DataFrame, name: str) -> FloatArray:
 
 def pick_model(forecast: pd.DataFrame, model: str | None) -> str:
     """Name of the model: the one given, or the only one in the forecast."""
-    names = model_names(forecast)
+    names = forecast_names(forecast)
     if model is not None:
         return check_choice("model", model, names)
     if len(names) != 1:
-        raise InputError(
-            f"the forecast holds {len(names)} models ({', '.join(names) or 'none'}); name one with model=."
-        )
+        raise InputError(f"the forecast holds {len(names)} models ({', '.join(names)}); name one with model=.")
     return names[0]
 
 

@@ -16,7 +16,7 @@ from gpudemand._validation import InputError, as_pandas, check_choice, check_col
 from gpudemand.datasets.devices import PRECISIONS, device
 from gpudemand.jobs.table import as_of, check_jobs, seconds_since, start_times
 from gpudemand.jobs.times import parse_timestamp
-from gpudemand.metrics import levels
+from gpudemand.metrics import interval_columns
 from gpudemand.planning.capacity import CapacityPlan, plan_utilization
 from gpudemand.planning.programmes import Programme
 from gpudemand.planning.quantiles import pick_model
@@ -387,8 +387,7 @@ class WhatIf:
 
     def _value_columns(self) -> list[str]:
         model = pick_model(self.forecast, self.options.get("model"))
-        ends = [f"{model}-{side}-{level:g}" for level in levels(self.forecast, model) for side in ("lo", "hi")]
-        return [model, *ends]
+        return [model, *(name for bounds in interval_columns(self.forecast, model).values() for name in bounds)]
 
 
 def fits_on_cards(jobs: pd.DataFrame, costs: JobCosts, cards: Mapping[int, str] | None = None) -> pd.DataFrame:

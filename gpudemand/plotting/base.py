@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from gpudemand.metrics import levels
+from gpudemand.metrics import interval_columns
 from gpudemand.usage.bins import bin_name
 
 if TYPE_CHECKING:
@@ -208,8 +208,8 @@ def put_line(ax: Axes, ds: Any, values: Any, color: str, **look: Any) -> Any:
 def put_bands(ax: Axes, forecast: pd.DataFrame, model: str) -> dict[float, Any]:
     """Draw the intervals of a model; the bands by level in percent, the widest first."""
     times, bands = to_utc(forecast["ds"]), dict[float, Any]()
-    for level in sorted(levels(forecast, model), reverse=True):
-        low, high = (forecast[f"{model}-{side}-{level:g}"].to_numpy(dtype=float) for side in ("lo", "hi"))
+    for level, bounds in reversed(interval_columns(forecast, model).items()):
+        low, high = (forecast[name].to_numpy(dtype=float) for name in bounds)
         alpha = NARROW if bands else WIDE
         bands[level] = ax.fill_between(times, low, high, color=PREDICTED, alpha=alpha, linewidth=0)
     return bands

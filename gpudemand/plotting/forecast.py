@@ -74,7 +74,7 @@ class ForecastDisplay(base.Display):
     @property
     def levels(self) -> list[float]:
         """Levels of the intervals in percent, the widest first."""
-        return sorted(levels(self.forecast, self.model), reverse=True)
+        return levels(self.forecast, self.model)[::-1]
 
     @classmethod
     def from_forecast(

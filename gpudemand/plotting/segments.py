@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import FloatArray
-from gpudemand._validation import InputError, check_choice, check_columns, nearest
+from gpudemand._validation import InputError, check_choice, check_columns, check_labels, nearest
 from gpudemand.plotting import base
 from gpudemand.usage.bins import bins_of
 
@@ -33,21 +33,21 @@ def segment_colors(n_segments: int) -> list[str]:
 
 
 def checked_labels(users: pd.Index, labels: Sequence[int]) -> pd.Series:
-    """Validate labels; return them by user."""
-    codes = np.asarray(labels)
-    if codes.shape != (len(users),) or not np.issubdtype(codes.dtype, np.integer):
-        raise InputError(f"labels must be one whole number a user; got shape {codes.shape} for {len(users)} users.")
+    """Validate labels; return them by user. Those of a Series are found by its index."""
+    codes = check_labels("labels", labels, users, "whole number a user")
+    if not np.issubdtype(codes.dtype, np.integer):
+        raise InputError(f"labels must be one whole number a user; got {codes.dtype}.")
     return pd.Series(codes, index=users)
 
 
 def segment_names(labels: pd.Series, names: Sequence[str] | None) -> dict[int, str]:
-    """Name of each segment that occurs: the names given, in the order of the labels, or their numbers."""
+    """Name of each segment that occurs: those given, in the order of the labels or by their index, or its number."""
     found = sorted(labels.unique().tolist())
     if names is None:
         return {label: f"segment {label}" for label in found}
     if len(names) != len(found):
         raise InputError(f"names must be one a segment; got {len(names)} for {len(found)} segments.")
-    return {label: str(name) for label, name in zip(found, names, strict=True)}
+    return {label: str(name) for label, name in zip(found, check_labels("names", names, pd.Index(found)), strict=True)}
 
 
 @dataclass(eq=False, repr=False)
@@ -286,7 +286,8 @@ class SegmentTransitionDisplay(base.Display):
         SegmentTransitionDisplay
         """
         first = np.asarray(before)
-        second = checked_labels(pd.RangeIndex(len(first)), after).to_numpy()
+        users = before.index if isinstance(before, pd.Series) else pd.RangeIndex(len(first))
+        second = checked_labels(users, after).to_numpy()
         every = np.arange(max(first.max(), second.max()) + 1)
         called = segment_names(pd.Series(every), names)
         table = pd.crosstab(pd.Series(first, name="before"), pd.Series(second, name="after"))

@@ -16,7 +16,7 @@ import pandas as pd
 from gpudemand._array import STRING
 from gpudemand._files import file_sha256, read_manifest, read_whole
 from gpudemand._validation import InputError
-from gpudemand.metrics import evaluate, levels
+from gpudemand.metrics import evaluate, interval_columns
 from gpudemand.report.tables import format_date, format_share
 from gpudemand.study.requirement import Requirement
 from gpudemand.study.selection import SCORED_LEVELS
@@ -296,7 +296,7 @@ def past_forecast(earlier: EarlierReport, study: Study) -> pd.DataFrame:
 def _forecast_of_model(earlier: EarlierReport) -> pd.DataFrame:
     """Its forecast without that of the naive method that stands beside it."""
     forecast, model = earlier.table("forecast"), earlier.numbers["model"]
-    bounds = [f"{model}-{side}-{level:g}" for level in levels(forecast, model) for side in ("lo", "hi")]
+    bounds = [name for pair in interval_columns(forecast, model).values() for name in pair]
     return forecast[[*_KEYS, model, *bounds]]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import FloatArray, IntArray
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, check_labels
 from gpudemand.segments.features import as_frame, has_days
 from gpudemand.segments.rfm import CalendarProfile, rfm_table
 from gpudemand.segments.series_features import UsageRhythm, by_day
@@ -90,7 +90,7 @@ def segment_profiles(X: object, labels: Sequence[int]) -> pd.DataFrame:
     X : DataFrame, shape (n_users, n_timestamps)
         Usage as `gpudemand.to_wide` returns it, in bins of a day or less; GPUs or GPU-hours, as for `rfm_table`.
     labels : sequence of int, shape (n_users,)
-        Segment of each user.
+        Segment of each user; a Series is read by its index, in any order.
 
     Returns
     -------
@@ -124,9 +124,7 @@ def segment_profiles(X: object, labels: Sequence[int]) -> pd.DataFrame:
     1        weekday      1      320.0
     """
     matrix = as_matrix(X, non_negative=True)
-    codes = np.asarray(labels)
-    if codes.shape != (len(matrix.ids),):
-        raise InputError(f"labels must be one a user; got {codes.shape} for {len(matrix.ids)} users.")
+    codes = check_labels("labels", labels, matrix.ids)
     if not has_days(matrix):
         raise InputError("profiles need columns that are times, a day apart or less; make them with to_wide.")
     users = _users(matrix, rfm_table(X))

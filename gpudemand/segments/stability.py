@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand import _parallel
-from gpudemand._validation import InputError, check_number, told
+from gpudemand._validation import InputError, check_labels, check_number, told
 from gpudemand.segments.clustering import jaccard_recovery
 from gpudemand.segments.features import TOPOLOGY, choose_blocks
 from gpudemand.segments.segmenter import TopologicalSegmenter
@@ -99,7 +101,7 @@ def segment_ablation(
     X : DataFrame, shape (n_users, n_timestamps)
         Usage.
     labels : sequence, shape (n_users,), optional
-        True classes of the users.
+        True classes of the users; a Series is read by its index, in any order.
     n_resamples : int, default=0
         Resamples of `segment_stability` per row; 0 omits the column.
 
@@ -128,13 +130,12 @@ def segment_ablation(
     if segmenter.method != "joint":
         raise InputError(f"an ablation needs method='joint', which has blocks; got {segmenter.method!r}.")
     matrix = as_matrix(X)
-    if labels is not None and len(labels) != len(matrix.ids):
-        raise InputError(f"labels must be one a user; got {len(labels)} for {len(matrix.ids)} users.")
+    known = None if labels is None else check_labels("labels", labels, matrix.ids)
     fits = {
         name: clone(segmenter).set_params(blocks=list(blocks)).fit(X)
         for name, blocks in _variants(choose_blocks(segmenter.blocks, matrix)).items()
     }
-    rows = {name: _row(fit, fits["all"], X, labels, n_resamples) for name, fit in fits.items()}
+    rows = {name: _row(fit, fits["all"], X, known, n_resamples) for name, fit in fits.items()}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("blocks")
 
 
@@ -154,12 +155,12 @@ def _row(
     fit: TopologicalSegmenter,
     whole: TopologicalSegmenter,
     X: pd.DataFrame,
-    labels: Sequence[object] | None,
+    labels: NDArray[Any] | None,
     n_resamples: int,
 ) -> dict[str, float]:
     row = {"n_segments": fit.n_segments_, "agreement": adjusted_rand_score(whole.labels_, fit.labels_)}
     if labels is not None:
-        row["ari"] = adjusted_rand_score(list(labels), fit.labels_)
+        row["ari"] = adjusted_rand_score(labels, fit.labels_)
     if n_resamples:
         row["stability"] = float(segment_stability(fit, X, n_resamples=n_resamples)["ari"].mean())
     return row

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import permutations
@@ -14,7 +15,16 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from gpudemand._array import STRING, FloatArray, IntArray
-from gpudemand._validation import InputError, as_wide, check_choice, check_usage, shorten, told
+from gpudemand._validation import (
+    InputError,
+    UnlikelyUsageWarning,
+    as_wide,
+    check_choice,
+    check_usage,
+    shorten,
+    stack_level,
+    told,
+)
 from gpudemand.jobs.plausibility import complete_period
 from gpudemand.jobs.schema import microseconds
 from gpudemand.jobs.table import check_jobs, saved_attrs
@@ -388,7 +398,8 @@ def aggregate_usage(
     Parameters
     ----------
     usage : DataFrame
-        Long frame with paths as ``unique_id``, as from ``usage_series(jobs, by="cluster/group/user")``.
+        Long frame with paths as ``unique_id``, as from ``usage_series(jobs, by="cluster/group/user")``. A series that
+        begins late adds nothing before. Where its value is not known later, the sums over it are not known either.
     spec : str or sequence of str
         Names of the levels from the top down, ``"cluster/group/user"``; the total is added.
 
@@ -400,6 +411,16 @@ def aggregate_usage(
         Summing matrix, with the node in the column ``unique_id``.
     tags : dict of str to list of str
         Level -> its nodes. The three are the inputs of hierarchicalforecast's methods.
+
+    Raises
+    ------
+    InputError
+        If a series has no value at all, or its name not one part for each level.
+
+    Warns
+    -----
+    UnlikelyUsageWarning
+        Of series that end before the others, or have bins without a value inside.
 
     Examples
     --------
@@ -425,7 +446,33 @@ def aggregate_usage(
         nodes.update({name: (member == name).astype(float) for name in names})
         tags["/".join(levels[:depth])] = names
     summing = pd.DataFrame.from_dict(nodes, orient="index", columns=wide.index)
-    sums = pd.DataFrame(summing.to_numpy() @ wide.to_numpy(), index=summing.index, columns=wide.columns)
+    sums = pd.DataFrame(_sums(summing.to_numpy(), wide), index=summing.index, columns=wide.columns)
     tree = to_long(sums.rename_axis(index="unique_id"))
     tree = tree.iloc[np.argsort(summing.index.get_indexer(tree["unique_id"]), kind="stable")].reset_index(drop=True)
     return tree, summing.rename_axis("unique_id").reset_index(), tags
+
+
+def _sums(summing: FloatArray, wide: pd.DataFrame) -> FloatArray:
+    """Sums of series, shape (n_nodes, n_times); NaN before the first of them begins, and where one is not known later.
+
+    `summing`: of zeros and ones, shape (n_nodes, n_series).
+    """
+    y = wide.to_numpy()
+    known = ~np.isnan(y)
+    if known.all():
+        return np.asarray(summing @ y)
+    begun = np.logical_or.accumulate(known, axis=1)
+    if not begun[:, -1].all():
+        name = shorten(str(wide.index[begun[:, -1].argmin()]))
+        raise InputError(f"the series {name!r} has no value at all; write 0 where nothing was used, or leave it out.")
+    unknown = begun & ~known
+    if unknown.any():
+        row, column = np.argwhere(unknown)[0]
+        message = (
+            f"{int(unknown.any(axis=1).sum())} of {len(y)} series have no value at times after their first, such as "
+            f"{shorten(str(wide.index[row]))!r} at {wide.columns[column]}, where sums over them are not known either. "
+            "If nothing was used then, say so: usage = gd.to_long(gd.to_wide(usage, fill_value=0))."
+        )
+        warnings.warn(message, UnlikelyUsageWarning, stacklevel=stack_level())
+    not_known = (summing @ unknown > 0) | (summing @ begun == 0)
+    return np.where(not_known, np.nan, summing @ np.where(known, y, 0.0))

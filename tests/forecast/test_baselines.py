@@ -108,7 +108,7 @@ class TestEveryBaseline:
         np.testing.assert_allclose(alone, together)
 
     def test_zero_and_constant_series_are_forecast_without_error(self, model):
-        forecast = model.fit(long({"zero": np.zeros(60), "five": np.full(60, 5.0)})).predict(30, level=[95])
+        forecast = model.fit(long({"zero": np.zeros(120), "five": np.full(120, 5.0)})).predict(30, level=[95])
         name = type(model).__name__
         for series, value in (("zero", 0.0), ("five", 5.0)):
             rows = forecast[forecast["unique_id"] == series]

@@ -107,7 +107,8 @@ def test_a_zero_forecast_does_not_improve_with_more_clusters(kinds, k, monkeypat
     pooled, by_cluster = (evaluate(backtest, ["wape", "rmse"], by=by) for by in (None, "cluster"))
     assert pooled.loc["zero", "wape"] == 1
     assert pooled.loc["zero", "rmse"] == pytest.approx(np.sqrt(np.square(kinds[:, -7:]).mean()))
-    assert by_cluster["rmse"].mean() < pooled.loc["zero", "rmse"]
+    users = backtest.groupby("cluster").size().to_numpy()
+    assert np.average(by_cluster.loc["zero", "rmse"], weights=users) < pooled.loc["zero", "rmse"]
 
 
 def test_labels_can_be_given(kinds):

@@ -103,6 +103,11 @@ def test_later_values_do_not_change_expected_ones():
     np.testing.assert_allclose(single["CombinedForecaster-mean"].to_numpy().reshape(-1, 14), found[0][:, 1])
 
 
+def test_a_horizon_may_be_a_whole_number_as_a_float():
+    model = CombinedForecaster(max_origins=6).fit(frame(USERS[:2, :100], "D"))
+    pd.testing.assert_frame_equal(model.predict(7.0, mean=True), model.predict(7, mean=True))
+
+
 def test_series_without_a_past_or_a_value_have_expected_values_too():
     y = np.vstack([np.zeros(60), np.full(60, 3.0), np.r_[np.full(57, np.nan), 1, 2, 3], -np.arange(60.0)])
     for n in (4, 60):

@@ -5,13 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
 from gpudemand.forecast import (
+    ETS,
     CombinedForecaster,
     HistoricMean,
     HorizonForecaster,
     Naive,
+    SeasonallyAdjustedNaive,
     ShortHistoryWarning,
+    cross_validation,
     longest_horizon,
 )
 from gpudemand.forecast.intervals import PastErrors, mean_error_quantiles
@@ -145,6 +149,24 @@ def test_a_horizon_beyond_the_history_is_told_in_one_sentence():
     model.predict(37)
     with pytest.warns(ShortHistoryWarning, match=r"history of 100 bins shows errors 36 bins ahead .*, not 37: .*\.$"):
         model.predict_mean(37, 80)
+
+
+@pytest.mark.parametrize("model", [Naive(), SeasonallyAdjustedNaive(), ETS()], ids=lambda model: model.column_name())
+def test_every_forecaster_tells_how_far_its_errors_reach_but_a_backtest_does_not(model):
+    usage = long(noisy(1, 90, 500.0), freq="D")
+    model = clone(model).fit(usage)
+    model.predict(60)
+    model.predict(38, 80)
+    with pytest.warns(ShortHistoryWarning, match="90 bins shows errors 38 bins ahead at least twice, not 39") as found:
+        model.predict(39, 80)
+    assert found[0].filename == __file__
+    cross_validation(model, usage, h=40, level=[80])
+
+
+def test_whole_numbers_may_be_floats():
+    usage = long(noisy(1, 90, 500.0), freq="D")
+    model = HorizonForecaster(Naive()).fit(usage, short_term=Naive().fit(usage))
+    pd.testing.assert_frame_equal(model.sample(7.0, 5.0, 0.0), model.sample(7, 5, 0))
 
 
 class JobsUp:

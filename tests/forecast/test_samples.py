@@ -14,6 +14,7 @@ from gpudemand.forecast import (
     HorizonForecaster,
     Naive,
     SeasonalNaive,
+    ShortHistoryWarning,
     scale_samples,
     sum_samples,
 )
@@ -119,7 +120,8 @@ def test_demand_is_not_negative_and_late_series_are_drawn_too():
 
 
 def test_horizons_that_history_hardly_shows():
-    samples = Naive().fit(frame(100 + noise(2, 12))).sample(30, 20)
+    with pytest.warns(ShortHistoryWarning, match="shows errors 3 bins ahead"):
+        samples = Naive().fit(frame(100 + noise(2, 12))).sample(30, 20)
     assert np.isfinite(samples["Naive"]).all()
     assert len(samples) == 20 * 2 * 30
 

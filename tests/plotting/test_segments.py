@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
@@ -61,6 +62,16 @@ def test_transitions_count_every_user(draw_without_warning):
     assert display.counts.loc["segment 0", "segment 2"] == 1
     assert [text.get_text() for text in display.ax_.texts if text.get_text().isdigit()] == ["1"] * 4
     draw_without_warning(display.figure_)
+
+
+def test_labels_and_names_in_a_series_are_those_of_its_index(wide, labels):
+    by_user = pd.Series(labels, wide.index)
+    names = pd.Series({label: f"kind {label}" for label in by_user.unique()}).sort_index()
+    expected = SegmentShareDisplay.from_labels(wide, labels, names=names).shares
+    found = SegmentShareDisplay.from_labels(wide, by_user[::-1], names=names[::-1]).shares
+    pd.testing.assert_frame_equal(found, expected)
+    counts = SegmentTransitionDisplay.from_labels(by_user, by_user[::-1]).counts.to_numpy()
+    assert counts.sum() == counts.trace()
 
 
 def test_labels_and_names_must_fit(wide, labels):

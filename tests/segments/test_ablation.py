@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
@@ -33,3 +34,10 @@ def test_wrong_method_and_missing_labels_are_an_error():
         segment_ablation(TopologicalSegmenter(method="pairs"), wide)
     with pytest.raises(InputError, match="one a user"):
         segment_ablation(TopologicalSegmenter(2), wide, [0, 1])
+
+
+def test_labels_in_a_series_are_those_of_its_index():
+    wide, kinds = population(12)
+    segmenter = TopologicalSegmenter(3, blocks=["calendar"], random_state=0)
+    found = [segment_ablation(segmenter, wide, pd.Series(kinds, wide.index)[::step])["ari"]["all"] for step in (1, -1)]
+    assert found[0] == found[1]

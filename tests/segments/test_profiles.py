@@ -53,6 +53,17 @@ def test_missing_labels_and_times_are_an_error():
         segment_profiles(wide.to_numpy(), [0])
 
 
+def test_labels_in_a_series_are_those_of_its_index():
+    wide = pd.DataFrame([SERIES["steady"], SERIES["weekday"]], ["ada", "bob"], HOURS)
+    labels = pd.Series({"bob": 1, "ada": 0})
+    pd.testing.assert_frame_equal(segment_profiles(wide, labels), segment_profiles(wide, [0, 1]))
+    for other in (labels.rename({"bob": "eve"}), labels.reset_index(drop=True)):
+        with pytest.raises(InputError, match="index is not that of the rows"):
+            segment_profiles(wide, other)
+    with pytest.raises(InputError, match="1 missing values"):
+        segment_profiles(wide, labels.where(labels > 0))
+
+
 def test_gpus_are_converted_to_gpu_hours():
     jobs, _ = gd.make_cluster(8, 30, random_state=0)
     tables = [
