@@ -117,7 +117,8 @@ def _step_peak(module, passes: int, reducer=None) -> int:
                 torch.nn.functional.cross_entropy(called(torch.randn(64, 256)), torch.zeros(64).long()).backward()
             update.step()
             update.zero_grad(set_to_none=True)
-    changes = [event.nbytes() for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events = sorted(profile.profiler.kineto_results.events(), key=lambda event: event.start_ns())
+    changes = [event.nbytes() for event in events if event.name() == "[memory]"]
     return int(np.cumsum(changes).max())
 
 
