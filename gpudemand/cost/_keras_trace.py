@@ -40,6 +40,7 @@ from gpudemand.cost.tracing import (
     batch_of,
     call_error,
     first_line,
+    most_common_type,
     quiet_tensorflow,
     read_inputs,
     user_line,
@@ -693,12 +694,22 @@ def _read(
         parameter_bytes=float(sum(size * item_size(variable) for variable, size in sizes)),
         state_bytes=bytes_of(_state(model, parameters, graph)),
         n_tensors=sum(variable.trainable for variable, _ in sizes),
+        compute_dtype=_compute_dtype(model),
     )
     return traced._replace(caveats=reader.caveats + [_RECOMPUTED] * spans.recomputes)
 
 
 #: A step whose activations are all recomputed makes three passes and one more.
 _RECOMPUTED = Caveat("it recomputes activations, which counts neither as less memory nor as more time", 4.0 / 3.0)
+
+
+def _compute_dtype(model: Any) -> str:
+    """Type that its layers cast most of the weights to, by their policies."""
+    return most_common_type(
+        (str(layer.compute_dtype), math.prod(variable.shape))
+        for layer in model._flatten_layers()
+        for variable in [*layer._trainable_variables, *layer._non_trainable_variables]
+    )
 
 
 def _parameters(model: Any) -> list[Any]:

@@ -55,6 +55,7 @@ class Launch(NamedTuple):
     half_bytes: float
     calls: int = 1
     is_causal: bool = False
+    is_double: bool = False
 
 
 class KernelRecorder:
@@ -94,8 +95,10 @@ class KernelRecorder:
         """Record equal products of `rows` rows with a matrix, which are not dispatched to ATen."""
         shapes = tuple(matrix.shape), (rows, matrix.shape[0]), (rows, matrix.shape[1])
         elements = sum(map(math.prod, shapes))
-        amounts = weighted_flops(rows, matrix.numel()), _SINGLE_BYTES * elements, matrix.element_size() * elements
-        self.launches.append(Launch("mm", "gemm", backward, False, shapes, _NO_EXTENTS, *amounts, calls))
+        width, is_double = matrix.element_size(), _is_double([matrix])
+        amounts = weighted_flops(rows, matrix.numel()), max(_SINGLE_BYTES, width) * elements, width * elements
+        about = ("mm", "gemm", backward, False, shapes, _NO_EXTENTS)
+        self.launches.append(Launch(*about, *amounts, calls, is_double=is_double))
 
     def _dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator; one equal to an earlier one, of which unrolled loops have thousands, is not run again."""
@@ -130,7 +133,8 @@ class KernelRecorder:
         shapes, flops = _shapes(name, args, inputs, outputs), _flops(func, args, kwargs, result)
         is_causal = _is_causal(func, args)
         flops *= 0.5 if is_causal else 1.0
-        return Launch(name, kind, self.backward, is_autocast, *shapes, flops, *moved, is_causal=is_causal)
+        launch = Launch(name, kind, self.backward, is_autocast, *shapes, flops, *moved, is_causal=is_causal)
+        return launch._replace(is_double=_is_double([*inputs, *outputs]))
 
 
 def _signature(func: Any, args: Any, kwargs: Any) -> Hashable:
@@ -250,7 +254,14 @@ def _kernel(launch: Launch, other: Launch, batch: int) -> Kernel:
     if fixed_shapes:
         channels, inner = sorted(fixed_shapes[0][-2:])
     filters = weights, width, is_direct
-    return Kernel(launch.kind, launch.backward, launch.is_autocast, channels, inner, *filters, **amounts)
+    about = (launch.kind, launch.backward, launch.is_autocast, channels, inner)
+    return Kernel(*about, *filters, **amounts, is_double=launch.is_double)
+
+
+def _is_double(tensors: Iterable[Any]) -> bool:
+    import torch
+
+    return any(tensor.dtype in (torch.float64, torch.complex128) for tensor in tensors)
 
 
 def _bytes(tensors: Iterable[Any]) -> tuple[float, float]:

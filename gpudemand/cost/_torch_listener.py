@@ -313,8 +313,11 @@ def _without_override(func: FunctionType) -> FunctionType:
 class KernelListener(Listener):
     """Executes the calls of a forward pass as ``torch.autocast`` on CUDA would, for a `KernelRecorder`.
 
-    Casts of parameters are cached for the pass, as autocast does.
+    Casts of parameters are cached for the pass, as autocast does. A network in half precision (`is_half`) runs as it
+    is.
     """
+
+    is_half = False
 
     def start_backward(self) -> None:
         """Record what follows as of the backward pass, where checkpoints cast anew."""
@@ -337,6 +340,7 @@ class KernelListener(Listener):
         plain = name.strip("_")
         type_ = torch_type(plain)
         dtype = torch.float16 if runs_in_half(type_) else torch.float32 if runs_in_single(type_, plain) else None
+        dtype = None if self.is_half else dtype
         dtype = torch.bfloat16 if plain == "grouped_mm" else torch.float32 if type_ == "DFT" else dtype
         is_complex = any(tensor.is_complex() for tensor in calls.tensors_in((args, kwargs)))
         if dtype is not None and not is_complex:

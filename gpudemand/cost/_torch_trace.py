@@ -35,7 +35,7 @@ from gpudemand.cost._torch_listener import (
     ValueNeededError,
     intercepted,
 )
-from gpudemand.cost.operators import Kernel
+from gpudemand.cost.operators import HALF, Kernel
 from gpudemand.cost.tracing import (
     Caveat,
     InputSpec,
@@ -45,6 +45,7 @@ from gpudemand.cost.tracing import (
     call_error,
     first_line,
     import_without_triton,
+    most_common_type,
     read_inputs,
     user_line,
     value_error,
@@ -427,7 +428,11 @@ class _Trace:
             n_sparse=self._sparse(),
             n_tensors=sum(p.requires_grad for p in parameters),
             state_bytes=float(sum(map(calls.storage_bytes, calls.state_of(self._original).values()))),
+            compute_dtype=self._compute_dtype(),
         )._replace(caveats=self._caveats())
+
+    def _compute_dtype(self) -> str:
+        return most_common_type((str(p.dtype).removeprefix("torch."), p.numel()) for p in self._parameters())
 
     def _caveats(self) -> list[Caveat]:
         every, counted = self._listener.kernels.flops, self._listener.counted
@@ -474,7 +479,7 @@ class _KernelTrace(_Trace):
     def _forward(self, module: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         import torch
 
-        kernels = self._listener.kernels
+        kernels, self._listener.is_half = self._listener.kernels, self._compute_dtype() in HALF
         # In the backward pass, too, as checkpoints compute anew there.
         with calls.autocast_flag(), kernels.mode(), self._listener.mode:
             results = [result for result in calls.results_in(module(*args, **kwargs)) if result.requires_grad]

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from gpudemand import _parallel
@@ -150,7 +151,8 @@ def features_from_jobs(jobs: TrainingJob | Iterable[TrainingJob]) -> pd.DataFram
         A row a job. The columns of `gpudemand.cost.features_from_rows` (``device`` is ``cpu`` or ``cuda``), ``n_gpus``,
         ``n_nodes`` (machines), ``network_gb_s`` (of a ring among the GPUs, a direction), ``checkpointing`` (0 or 1),
         ``framework_version``, and of the device ``device_name``, ``device_die``, ``device_memory_gib`` (usable by
-        processes), ``device_peak_tflops`` (at the job's precision), ``device_interconnect_gb_s``,
+        processes), ``device_peak_tflops`` (at the job's precision, or that of a network in half precision),
+        ``device_fp64_tflops`` (of its fastest units), ``device_interconnect_gb_s``,
         ``device_bandwidth_gb_s``, ``device_fp32_tflops``, ``device_sms``, ``device_boost_clock_mhz``, ``device_l2_mib``
         and ``device_year``.
 
@@ -165,7 +167,13 @@ def features_from_jobs(jobs: TrainingJob | Iterable[TrainingJob]) -> pd.DataFram
     1     torch          16  1280.0                8.14
     """
     listed = listed_jobs(jobs)
-    own = pd.DataFrame([{**_job_features(job), **_device_features(job.hardware, job.precision)} for job in listed])
+    precisions = [job.compute_precision for job in listed]
+    own = pd.DataFrame(
+        [
+            {**_job_features(job, precision), **_device_features(job.hardware, precision)}
+            for job, precision in zip(listed, precisions, strict=True)
+        ]
+    )
     graphs, positions = distinct_graphs(listed)
     described = features_of_graphs(graphs).iloc[positions].reset_index(drop=True)
     text = {name: STRING for name in own.columns if name in _TEXT}
@@ -202,11 +210,11 @@ def distinct_graphs(jobs: list[TrainingJob]) -> tuple[list[OpGraph], list[int]]:
     return graphs, rows
 
 
-def _job_features(job: TrainingJob) -> dict[str, Any]:
+def _job_features(job: TrainingJob, precision: str) -> dict[str, Any]:
     return {
         "framework": job.framework,
         "optimizer": job.optimizer,
-        "precision": job.precision,
+        "precision": precision,
         "layout": job.layout,
         "execution": job.execution,
         "device": "cpu" if job.hardware.kind == "cpu" else "cuda",
@@ -229,6 +237,7 @@ def _device_features(hardware: Device, precision: str) -> dict[str, Any]:
         "device_die": hardware.die,
         "device_memory_gib": hardware.usable_memory_gib,
         "device_peak_tflops": hardware.peak(precision) / 1e12,
+        "device_fp64_tflops": float(np.fmax(hardware.fp64_tflops, hardware.fp64_tensor_tflops)),
         "device_interconnect_gb_s": hardware.interconnect_bandwidth / 1e9,
         **{f"device_{name}": getattr(hardware, name) for name in _DEVICE_NUMBERS},
     }

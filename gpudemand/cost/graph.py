@@ -78,6 +78,8 @@ class OpGraph:
         `Kernel`.
     caveats : tuple of str
         What the trace may lack, as it was warned of.
+    compute_dtype : {"float32", "float16", "bfloat16", "float64"}
+        Type that most of its parameters are stored in, or, of Keras, are computed in by the policies of their layers.
     error_scale : float
         Factor by which the work may be more or less than it is here, for what the trace lacks; 1 if nothing.
 
@@ -121,6 +123,7 @@ class OpGraph:
     caveats: tuple[str, ...] = ()
     error_scale: float = 1.0
     state_bytes: float = 0.0
+    compute_dtype: str = "float32"
 
     @classmethod
     def from_operators(
@@ -254,6 +257,16 @@ class OpGraph:
     def saved_bytes(self) -> float:
         """Bytes of activations saved for the backward pass, per sample."""
         return float(self.nodes["saved_bytes"].sum())
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it computes in single precision, which automatic mixed precision casts to half."""
+        return self.compute_dtype == "float32"
+
+    @property
+    def parameter_width(self) -> float:
+        """Mean bytes of a parameter as stored; 4 where they are not known."""
+        return self.parameter_bytes / max(self.n_parameters, 1) or 4.0
 
     @property
     def n_layers(self) -> int:

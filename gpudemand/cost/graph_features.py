@@ -127,9 +127,12 @@ def _totals(graph: OpGraph, table: pd.DataFrame) -> dict[str, float]:
 def autocast_widths(graph: OpGraph) -> FloatArray:
     """Width of each operator's output under autocast, as a share of single precision.
 
-    Once a single-precision parameter enters a residual stream, it stays single.
+    Once a single-precision parameter enters a residual stream, it stays single. Networks in another precision are left
+    as they are.
     """
     widths = np.ones(len(graph.nodes))
+    if not graph.is_single:
+        return widths
     columns = (graph.nodes[name] for name in ("type", "operator", "weight_bytes", "parameters"))
     for i, (type_, operator, weight_bytes, parameters) in enumerate(zip(*columns, strict=True)):
         inputs = [widths[j] for j in graph.producers[i]]
@@ -138,7 +141,7 @@ def autocast_widths(graph: OpGraph) -> FloatArray:
 
 
 def autocast_bytes(graph: OpGraph) -> pd.DataFrame:
-    """Bytes a sample that each operator of a network, traced in single precision, moves under autocast.
+    """Bytes a sample that each operator moves under autocast, of a network in another precision as it is.
 
     Returns ``read`` and ``written``; ``cast``, moved to cast the single-precision inputs of half-precision operators;
     ``sliced``, read by operators that take a part of what their producers wrote; ``saved`` for the backward pass.
@@ -147,7 +150,7 @@ def autocast_bytes(graph: OpGraph) -> pd.DataFrame:
     read, written, saved = (nodes[name].to_numpy(float) for name in ("bytes_read", "bytes_written", "saved_bytes"))
     output = autocast_widths(graph)
     supplied, input_width = _inputs(graph, written, output)
-    half = nodes["type"].isin(HALF_TYPES).to_numpy()
+    half = nodes["type"].isin(HALF_TYPES).to_numpy() & graph.is_single
     single_share = np.where(half, (input_width - HALF_WIDTH) / (1.0 - HALF_WIDTH), 0.0)
     width = np.where(half, HALF_WIDTH, input_width)
     return pd.DataFrame(
@@ -195,7 +198,7 @@ def kernel_kinds(nodes: pd.DataFrame) -> FloatArray:
 
 def _derived(graph: OpGraph) -> pd.DataFrame:
     nodes, half = graph.nodes, autocast_bytes(graph)
-    steps, fixed = time_steps(nodes), nodes[["weight_bytes", "fixed_bytes_read", "fixed_bytes_written"]].sum(axis=1)
+    steps, fixed = time_steps(graph), nodes[["weight_bytes", "fixed_bytes_read", "fixed_bytes_written"]].sum(axis=1)
     forward = pd.DataFrame(0.0, index=nodes.index, columns=list(Kernel._fields)).assign(
         kind=kernel_kinds(nodes),
         backward=False,
@@ -206,8 +209,9 @@ def _derived(graph: OpGraph) -> pd.DataFrame:
         half_bytes=(half["read"] + half["written"]) / steps,
         fixed_flops=nodes["fixed_flops"],
         fixed_bytes=fixed,
-        fixed_half_bytes=fixed / 2.0,
+        fixed_half_bytes=fixed * (HALF_WIDTH if graph.is_single else 1.0),
         calls=steps,
+        is_double=graph.compute_dtype == "float64",
     )
     forward[["channels", "inner", "weights"]] = _extents(graph)
     moved = {"bytes": half["cast"], "half_bytes": half["cast"], "fixed_half_bytes": 1.5 * nodes["weight_bytes"]}
@@ -217,9 +221,10 @@ def _derived(graph: OpGraph) -> pd.DataFrame:
     return pd.concat([both, _backward(both, trained)], ignore_index=True)
 
 
-def time_steps(nodes: pd.DataFrame) -> FloatArray:
+def time_steps(graph: OpGraph) -> FloatArray:
     """Products of a recurrent layer with its state, one after the other; 1 for other operators."""
-    products = 2.0 * nodes["weight_bytes"].to_numpy() / 4.0  # operations of a step: two a weight
+    nodes = graph.nodes
+    products = 2.0 * nodes["weight_bytes"].to_numpy() / graph.parameter_width  # operations of a step: two a weight
     steps = np.round(nodes["flops"].to_numpy() / np.maximum(products, 1.0))
     return np.where(operator_classes(nodes) == "recurrent", np.maximum(steps, 1.0), 1.0)
 
@@ -246,7 +251,7 @@ def _extents(graph: OpGraph) -> FloatArray:
     of_group = np.where(nodes["inner"] > 0, nodes["inner"], _source_channels(graph, channels))
     inner = np.where(image, np.minimum(inner, of_group), inner)
     channels = np.where(image, channels, last)
-    weights = np.where(image, nodes["weight_bytes"].to_numpy() / 4.0, 0.0)
+    weights = np.where(image, nodes["weight_bytes"].to_numpy() / graph.parameter_width, 0.0)
     return np.column_stack([np.where(product, channels, 0.0), np.where(product, inner, 0.0), weights])
 
 

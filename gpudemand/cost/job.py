@@ -15,6 +15,7 @@ from gpudemand.cost._surroundings import content_of, fields_of
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, OPTIMIZERS
 from gpudemand.cost.meter import CHOICES, check_keras
+from gpudemand.cost.operators import HALF
 from gpudemand.cost.parallel import LoRA, Parallel
 from gpudemand.cost.tracing import read_inputs
 from gpudemand.cost.transformer import Transformer
@@ -42,11 +43,12 @@ def framework_of(model: Any) -> str:
 def fingerprint(model: Any, framework: str) -> Hashable:
     """What the graph of a model depends on, which may be changed after a first trace.
 
-    Of a Keras model the shapes and types of its weights; of a module all that it holds: modes, options, functions, and
-    the layout of tensors.
+    Of a Keras model the shapes and types of its weights, and the types that its layers compute in; of a module all that
+    it holds: modes, options, functions, and the layout of tensors.
     """
     if framework == "keras":
-        return tuple((tuple(weight.shape), str(weight.dtype), weight.trainable) for weight in model.weights)
+        weights = tuple((tuple(weight.shape), str(weight.dtype), weight.trainable) for weight in model.weights)
+        return weights, tuple(str(layer.compute_dtype) for layer in model._flatten_layers())
     return tuple(_described(model))
 
 
@@ -127,7 +129,9 @@ class TrainingJob:
         ``adamw_bf16``, ``adamw_8bit``, ``adafactor`` and ``muon``; None is AdamW with states of unknown precision.
     precision : {"fp32", "tf32", "fp16", "amp", "bf16", "fp8", "fp4"}, default="fp32"
         ``fp16`` (also called ``amp``) and ``bf16`` are automatic mixed precision: weights stay in single precision.
-        ``fp8`` and ``fp4`` are for the linear layers of a `Transformer`.
+        ``fp8`` and ``fp4`` are for the linear layers of a `Transformer`. A network that is itself in half precision
+        (``module.bfloat16()``, Keras' policies) computes in it, without casts, whatever stands here; operators in
+        double precision do, too, at the peak of fp64.
     device : str or Device, default="H200"
         A name of `gpudemand.datasets.devices.devices`, in any of its spellings, or a `Device`.
     n_gpus : int, default=1
@@ -359,6 +363,26 @@ class TrainingJob:
     def hardware(self) -> Device:
         """The device as a `Device`."""
         return device(self.device)
+
+    @property
+    def compute_precision(self) -> str:
+        """Precision of a traced network: `precision`, but of one that is itself in half precision its own.
+
+        Raises
+        ------
+        InputError
+            If the device lacks it.
+        """
+        own = HALF.get(self.graph.compute_dtype)
+        if own is None or self.precision in HALF.values():
+            return self.precision
+        if own not in self.hardware.precisions:
+            has = ", ".join(self.hardware.precisions)
+            raise InputError(
+                f"{self.graph.name} is in {self.graph.compute_dtype}, which {self.hardware.name} cannot train in; "
+                f"convert it, as with module.float(), or name another device (this one has {has})."
+            )
+        return own
 
     @functools.cached_property
     def run(self) -> TrainingRun | None:

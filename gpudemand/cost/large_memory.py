@@ -11,6 +11,7 @@ import numpy as np
 from gpudemand._array import FloatArray
 from gpudemand.cost.graph_features import OPTIMIZERS
 from gpudemand.cost.job import TrainingRun
+from gpudemand.cost.parallel import Parallel
 from gpudemand.cost.transformer import Transformer
 from gpudemand.units import GIB
 
@@ -361,8 +362,15 @@ def _buffers(run: TrainingRun, trained: float, gradient: float) -> float:
 
     DDP has no experts that GPUs share.
     """
-    if run.n_gpus == 1 or (run.layout.data or 1) == 1 or run.is_tuned or run.layout.sharding in ("fsdp", "hsdp"):
+    if run.n_gpus == 1 or (run.layout.data or 1) == 1 or run.is_tuned:
         return 0.0
-    if run.layout.sharding == "none":
-        return gradient * trained if run.layout.expert_degree == 1 else 0.0
-    return 2.0 * _HALF * min(trained, _BUCKET)
+    if run.layout.sharding == "none" and run.layout.expert_degree > 1:
+        return 0.0
+    return bucket_bytes(run.layout, trained, gradient)
+
+
+def bucket_bytes(layout: Parallel, trained: float, gradient: float) -> float:
+    """Bytes of the buckets in which several GPUs reduce `trained` gradients of so many bytes each; FSDP has none."""
+    if layout.sharding in ("fsdp", "hsdp"):
+        return 0.0
+    return gradient * trained if layout.sharding == "none" else 2.0 * _HALF * min(trained, _BUCKET)

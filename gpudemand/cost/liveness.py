@@ -88,7 +88,7 @@ def _numbered_prefixes(name: str) -> list[str]:
 
 
 #: Categories of memory.
-PARTS = ("parameters", "gradients", "optimizer_state", "input", "activations", "transient", "workspace")
+PARTS = ("parameters", "gradients", "optimizer_state", "buckets", "input", "activations", "transient", "workspace")
 #: Bytes as (fixed, per sample).
 Size = tuple[float, float]
 
@@ -235,6 +235,7 @@ class _Reader:
         self._item = graph.parameter_bytes / graph.n_parameters if graph.n_parameters else 4.0
         self._trained = graph.n_trainable / graph.n_parameters if graph.n_parameters else 0.0
         self._sparse = _sparse_tables(graph)
+        mixed_precision = mixed_precision and graph.is_single  # autocast leaves the others as they are
         self._width = (autocast_widths(graph) if mixed_precision else np.ones(len(self._rows))).tolist()
         self._mixed_precision, self._cpu = mixed_precision, cpu
         self._requires_grad: list[bool] = []
@@ -400,7 +401,8 @@ class Setting:
     `loss`: whether a cross-entropy of the outputs is computed; else their gradients are given.
     `shards`: GPUs that optimizer states, gradients and parameters are each divided over (ZeRO, FSDP). Gradients are
     whole, operator by operator, until they are reduced; so are the parameters of the operator in use and of the next
-    one.
+    one. `accumulate`: passes whose gradients are added up before an update; from the second on, those of all earlier
+    ones are held beside the activations. `buckets`: bytes of the buckets that gradients are copied to, to be reduced.
     """
 
     optimizer: str = "sgd"
@@ -410,6 +412,8 @@ class Setting:
     inference: bool = False
     shards: tuple[int, int, int] = (1, 1, 1)
     loss: bool = True
+    accumulate: int = 1
+    buckets: float = 0.0
 
     @property
     def states(self) -> int:
@@ -460,8 +464,12 @@ class _Step:
             tape.allocate("parameters", (kept, 0.0))
         for size in trained * self._setting.states:
             tape.allocate("optimizer_state", (size, 0.0))
+        if self._setting.buckets:
+            tape.allocate("buckets", (self._setting.buckets, 0.0))
         tape.allocate("input", batch)
         start = len(tape)
+        if not self._setting.inference:
+            self._keep_gradients(self._setting.accumulate - 1)
         for size in sorted(stored)[-_GATHERED:] if for_parameters > 1 else []:
             tape.allocate("parameters", (size, 0.0))
         for position in range(len(self._layers)):
@@ -471,6 +479,14 @@ class _Step:
         else:
             self._update(trained)
         return tape.events(start)
+
+    def _keep_gradients(self, passes: int) -> None:
+        """Gradients of earlier passes: added up, or of look-ups in sparse tables one after the other."""
+        for layer in self._layers if passes else ():
+            if layer.weights:
+                times = passes if layer.is_sparse else 1.0 / self._setting.shards[1]
+                size = times * layer.gradient[0], times * layer.gradient[1]
+                self._weight_gradients.append(self._tape.allocate("gradients", size))
 
     def _update(self, trained: Sequence[float]) -> None:
         """Loss, backward pass and optimizer."""
@@ -581,7 +597,11 @@ class _Step:
             self._tape.allocate_and_free("transient", layer.output)
         shards, (fixed, per_sample) = self._setting.shards[1], layer.gradient
         self._tape.allocate_and_free("gradients", (fixed * (shards > 1), 0.0))
-        self._weight_gradients.append(self._tape.allocate("gradients", (fixed / shards, per_sample)))
+        gradient = self._tape.allocate("gradients", (fixed / shards, per_sample))
+        if self._setting.accumulate > 1 and not layer.is_sparse:
+            self._tape.release(gradient)  # added to those of earlier passes
+        else:
+            self._weight_gradients.append(gradient)
 
     def _input_gradients(self, layer: Layer, gradient: int) -> list[tuple[int, int]]:
         made = []

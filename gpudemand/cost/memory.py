@@ -36,7 +36,8 @@ def resident_bytes(graph: OpGraph, batch_sizes: Iterable[float], setting: Settin
 
     Weights and other state, optimizer state and the batch, and beside them the largest of: all dense gradients,
     which the optimizer reads; inputs and outputs of one operator; the gradients of the weights of an operator and
-    of those after it, with the gradient of its output. Recomputed activations, allocators and libraries are left
+    of those after it, with the gradient of its output. Where passes are accumulated, all dense gradients are always
+    there, beside the gradient of the weights of one operator. Recomputed activations, allocators and libraries are left
     out. In inference, only weights, batch, and inputs and outputs of one operator. On a CPU without weights and
     batch, which memory before the step includes.
     """
@@ -53,13 +54,16 @@ def _candidates(graph: OpGraph, setting: Setting) -> FloatArray:
     always = np.array([trained.sum() / for_states * setting.states, 0.0])
     if setting.device != "cpu":
         always += (
-            graph.parameter_bytes / for_parameters + graph.state_bytes,
+            graph.parameter_bytes / for_parameters + graph.state_bytes + setting.buckets,
             sum(_ITEM * math.prod(shape) for shape in graph.input_shapes),
         )
     dense = [0.0 if layer.is_sparse else 1.0 for layer in layers]
     trained = trained * dense / for_gradients
     at_once = [(float(trained.sum()), 0.0), *(_read_and_written(layer, layers) for layer in layers)]
     later = np.cumsum(trained[::-1])[::-1]
+    if setting.accumulate > 1:
+        always[0] += trained.sum()
+        at_once, later = at_once[1:] or [(0.0, 0.0)], trained
     at_once += [
         (later[i] + layer.output[0], layer.output[1]) for i, layer in enumerate(layers) if layer.weights and later[i]
     ]
@@ -417,7 +421,8 @@ _CUBLAS = 8.125 * 2**20
 #: Whether a precision is mixed: products in half precision, weights in single.
 _MIXED = {"fp32": False, "tf32": False, "fp16": True, "bf16": True, "amp": True}
 #: Parts as they print; workspaces have a row of their own.
-_NAMES = {name: name.replace("_", " ") for name in PARTS if name != "workspace"} | {"input": "the batch"}
+_NAMES = {name: name.replace("_", " ") for name in PARTS if name not in ("workspace", "buckets")}
+_NAMES |= {"input": "the batch"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -473,6 +478,8 @@ def memory_breakdown(
     checkpointing: bool = False,
     inference: bool = False,
     shards: tuple[int, int, int] = (1, 1, 1),
+    accumulate: int = 1,
+    buckets: float = 0.0,
     context_gib: float = 0.5,
 ) -> MemoryBreakdown:
     """Simulate the memory of a training step, or of inference, on a GPU, by category.
@@ -493,6 +500,10 @@ def memory_breakdown(
         A forward pass without gradients instead of a training step; `optimizer` has no part in it.
     shards : tuple of three int, default=(1, 1, 1)
         GPUs that optimizer states, gradients and parameters are each divided over.
+    accumulate : int, default=1
+        Passes whose gradients are added up before an update; `batch_size` is that of one.
+    buckets : float, default=0.0
+        Bytes of the buckets that data parallelism reduces gradients in; a row of their own.
     context_gib : float, default=0.5
         Memory of driver and libraries before the first tensor: 0.3 on old cards to 0.9 on new ones, more without lazy
         loading of kernels.
@@ -530,9 +541,11 @@ def memory_breakdown(
     """
     mixed = _MIXED[check_choice("precision", precision, _MIXED)]
     context = check_number("context_gib", context_gib, 0)
-    setting = Setting(optimizer, mixed, checkpointing, inference=inference, shards=shards)
+    options = {"inference": inference, "shards": shards, "accumulate": accumulate, "buckets": buckets}
+    setting = Setting(optimizer, mixed, checkpointing, **options)  # type: ignore[arg-type]
     peak = simulate_memory(check_graph(graph), batch_size, setting)
     parts = {label: peak.parts[name] for name, label in _NAMES.items()}
+    parts |= {"buckets": buckets} if buckets else {}
     parts["workspace"] = _workspace_bytes(graph, batch_size)
     parts["allocator slack"] = max(peak.reserved - peak.allocated - parts["workspace"], 0.0)
     parts["context"] = context * GIB

@@ -21,6 +21,7 @@ from gpudemand.cost.feature_table import ARCHITECTURE, distinct_graphs, features
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, features_by_name
 from gpudemand.cost.job import TrainingJob
+from gpudemand.cost.large_memory import MEMORY_MEANS, bucket_bytes
 from gpudemand.cost.large_models import LargeModelPredictor
 from gpudemand.cost.liveness import Setting
 from gpudemand.cost.memory import MemoryBreakdown, interpolated_features, memory_breakdown
@@ -56,7 +57,9 @@ def memory_setting(job: TrainingJob) -> Setting:
     """Options of the memory simulation for a job."""
     device = "cpu" if job.hardware.kind == "cpu" else "cuda"
     half = job.precision in ("fp16", "bf16")
-    return Setting(job.optimizer, half, bool(job.checkpointing), device, job.mode == "inference", _shards(job))
+    inference, passes = job.mode == "inference", job.accumulate or 1
+    options = (job.optimizer, half, bool(job.checkpointing), device, inference, _shards(job))
+    return Setting(*options, accumulate=passes, buckets=_buckets(job))
 
 
 def _shards(job: TrainingJob) -> tuple[int, int, int]:
@@ -65,6 +68,16 @@ def _shards(job: TrainingJob) -> tuple[int, int, int]:
     size = layout.shard_size(job.n_gpus, job.hardware.node_gpus)
     states, gradients, parameters = (size if layout.divided > place else 1 for place in range(3))
     return states, gradients, parameters
+
+
+def _buckets(job: TrainingJob) -> float:
+    """Bytes of the buckets of data parallelism; gradients of sparse tables are gathered without any.
+
+    Keras' strategies reduce copies of the gradients, too, which are taken to be as large; none was measured.
+    """
+    graph = job.graph
+    trained = graph.n_trainable - graph.n_sparse
+    return bucket_bytes(job.parallel or Parallel(), trained, graph.parameter_width) if job.n_gpus > 1 else 0.0
 
 
 def memory_covariates(job: TrainingJob) -> dict[str, float]:
@@ -92,7 +105,8 @@ def memory_inputs(jobs: Sequence[TrainingJob], settings: Sequence[Setting] | Non
     """
     graphs, positions = distinct_graphs(list(jobs))
     settings = [memory_setting(job) for job in jobs] if settings is None else list(settings)
-    runs = pd.DataFrame({"graph": positions, "setting": settings, "batch": [job.batch_size for job in jobs]})
+    batches = [one_pass(job).batch_size for job in jobs]
+    runs = pd.DataFrame({"graph": positions, "setting": settings, "batch": batches})
     parts = [
         interpolated_features(graphs[graph], rows["batch"], setting).set_axis(rows.index)
         for (graph, setting), rows in runs.groupby(["graph", "setting"], sort=False)
@@ -147,7 +161,9 @@ def measured_jobs(
     return jobs
 
 
-_SINGLE, _HALF_BYTES = 4.0, 2.0
+_HALF_BYTES = 2.0
+#: GiB of driver and libraries in a breakdown, and of a limit that is below what several GPUs take to communicate.
+_CONTEXT_GIB, _NO_ROOM = 0.5, 1e-6
 
 
 class _TracedNetworks:
@@ -166,7 +182,8 @@ class _TracedNetworks:
         simple = list(map(one_pass, jobs))
         for kind, rows in rows_by_kind(jobs).items():
             for target in TARGETS:
-                found = self._predict(kind, target, [simple[row] for row in rows], levels)
+                given = simple if target == "step_time_s" else jobs
+                found = self._predict(kind, target, [given[row] for row in rows], levels)
                 table.loc[rows, interval_columns([target], levels)] = found
         times = interval_columns(["step_time_s"], levels)
         for row, job in enumerate(jobs):
@@ -178,12 +195,14 @@ class _TracedNetworks:
         scripts = [job.mode == "training" and job.hardware.kind == "gpu" for job in jobs]
         if self._effect is not None and any(scripts):
             table.loc[scripts, times] = self._effect.apply(table.loc[scripts, times].to_numpy(), levels)
-        for row, job in enumerate(simple):
+        for row, job in enumerate(jobs):
             if job.graph.error_scale > 1.0:
                 for target, least in (("step_time_s", 0.0), ("memory_gib", _resident_gib(job))):
                     low, high = (interval_columns([target], levels)[place::2] for place in (1, 2))
                     table.loc[row, low] = least + (table.loc[row, low] - least) / job.graph.error_scale
                     table.loc[row, high] = least + (table.loc[row, high] - least) * job.graph.error_scale
+        communicators = np.array([[_communicators_gib(job)] for job in jobs])
+        table[interval_columns(["memory_gib"], levels)] += communicators
         return table
 
     def _predict(self, kind: str, target: str, jobs: list[TrainingJob], levels: Sequence[float]) -> FloatArray:
@@ -192,7 +211,7 @@ class _TracedNetworks:
     def fits(self, jobs: list[TrainingJob]) -> FloatArray:
         """Probability that each job fits into the memory of its device."""
         models = [self._model_of(job.hardware.kind, "memory_gib") for job in jobs]
-        pairs = [(memory_inputs([one_pass(job)]), _narrowed_limit(one_pass(job))) for job in jobs]
+        pairs = [(memory_inputs([job]), _narrowed_limit(job)) for job in jobs]
         return np.concatenate([model.probability_below(*pair) for model, pair in zip(models, pairs, strict=True)])
 
     def max_batch_size(self, job: TrainingJob, probability: float) -> int:
@@ -204,17 +223,25 @@ class _TracedNetworks:
     def breakdown(self, job: TrainingJob) -> MemoryBreakdown:
         """Simulated memory by purpose."""
         pass_, setting = one_pass(job), memory_setting(job)
-        options = {name: getattr(setting, name) for name in ("checkpointing", "inference", "shards")}
-        return memory_breakdown(pass_.graph, pass_.batch_size, pass_.optimizer, pass_.precision, **options)
+        names = ("checkpointing", "inference", "shards", "accumulate", "buckets")
+        options = {name: getattr(setting, name) for name in names}
+        options["context_gib"] = _CONTEXT_GIB + _communicators_gib(job)
+        return memory_breakdown(pass_.graph, pass_.batch_size, pass_.optimizer, pass_.compute_precision, **options)
 
 
 def _resident_gib(job: TrainingJob) -> float:
     return float(memory_inputs([job])[BOUND].iloc[0]) / GIB
 
 
+def _communicators_gib(job: TrainingJob) -> float:
+    """GiB that the communicators of several GPUs take, as of jobs from a configuration; none in the training data."""
+    return MEMORY_MEANS["communicators"] if job.n_gpus > 1 else 0.0
+
+
 def _narrowed_limit(job: TrainingJob) -> float:
     """GiB that a job may take: less than its device has if the trace may lack work, but of what must be resident."""
     limit, error_scale = job.hardware.usable_memory_gib, job.graph.error_scale
+    limit = max(limit - _communicators_gib(job), _NO_ROOM)
     if error_scale <= 1.0:
         return limit
     least = _resident_gib(job)
@@ -233,7 +260,9 @@ def accumulated_seconds(job: TrainingJob, first: float, single: float) -> float:
     times = job.accumulate or 1
     if job.parallel is None or not job.parallel.shards_parameters:
         return first + (times - 1) * single
-    parameters = job.graph.n_parameters * (_HALF_BYTES if job.precision in ("fp16", "bf16") else _SINGLE)
+    parameters = job.graph.n_parameters * (
+        _HALF_BYTES if job.precision in ("fp16", "bf16") else job.graph.parameter_width
+    )
     # Gathered for the forward and the backward pass, as far as these do not hide it.
     size = job.parallel.shard_size(job.n_gpus, job.hardware.node_gpus)
     gather = 2.0 * ring_seconds(job.hardware, parameters, size, passes=1.0)
@@ -419,6 +448,8 @@ class CostModel:
         return self
 
     def _fit_one(self, target: str, jobs: list[TrainingJob], y: FloatArray, groups: Any) -> Any:
+        if target == "memory_gib":
+            y = y - np.array([_communicators_gib(job) for job in jobs])
         known = np.isfinite(y) & (y > 0)
         X = _INPUTS[target](jobs)
         return TARGETS[target](random_state=self.random_state).fit(X[known], y[known], groups=groups[known])

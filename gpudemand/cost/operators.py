@@ -181,7 +181,8 @@ class Kernel(NamedTuple):
     unknown. `is_direct`: a convolution that libraries have no fast algorithm for: dilated, or over other than two
     spatial axes. `flops`, `bytes`, `half_bytes`: per sample: operations, and bytes read and written in single
     precision and under autocast. `fixed_bytes`, `fixed_half_bytes`, `fixed_flops`: independent of the batch: of
-    parameters, their gradients, and what is computed from them alone. `calls`: number of such launches.
+    parameters, their gradients, and what is computed from them alone. `calls`: number of such launches. `is_double`:
+    whether it computes in double precision, which autocast leaves alone.
     """
 
     kind: str
@@ -199,6 +200,7 @@ class Kernel(NamedTuple):
     fixed_half_bytes: float = 0.0
     fixed_flops: float = 0.0
     calls: int = 1
+    is_double: bool = False
 
 
 def weighted_flops(positions: float, weights: float) -> float:
@@ -254,6 +256,8 @@ def einsum_flops(equation: str, shapes: Sequence[Sequence[int]], outputs: float)
 
 #: Width of half precision, as a share of single precision.
 HALF_WIDTH = 0.5
+#: Types of half precision -> precision of a job with such parameters.
+HALF = {"float16": "fp16", "bfloat16": "bf16"}
 
 #: Canonical types that autocast runs in half and in single precision, the latter
 HALF_TYPES, SINGLE_TYPES = (

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import BoolArray, FloatArray
-from gpudemand._validation import check_columns, check_length
+from gpudemand._validation import InputError, check_columns, check_length
 from gpudemand.cost.graph import OpGraph, check_graphs, per_graph
 from gpudemand.cost.graph_features import step_kernels, time_steps
 from gpudemand.cost.host import LAUNCHES, STEP_LAUNCHES, TENSOR_LAUNCHES
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 _NETWORK_GB_S = 1.25
 #: GB/s of a link of unknown bandwidth: PCIe 4.0 x16.
 _LINK_GB_S = 32.0
-_GRADIENT_BYTES = 4.0
 #: Bytes of gradients that PyTorch's DistributedDataParallel reduces together (``bucket_cap_mb``).
 _BUCKET_BYTES = 25 * 2**20
 #: Share of the step, at the peaks, behind which reduction hides: eight GPUs are predicted alike with 0.1 to 0.5.
@@ -62,7 +61,7 @@ def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> d
     nodes = jobs["n_nodes"].to_numpy(dtype=float) if "n_nodes" in jobs.columns else np.ones(len(jobs))
     link = np.nan_to_num(jobs["device_interconnect_gb_s"].to_numpy(dtype=float), nan=_LINK_GB_S) * 1e9 / 2.0
     between = 1e9 * (jobs["network_gb_s"].to_numpy(dtype=float) if "network_gb_s" in jobs.columns else _NETWORK_GB_S)
-    gradients = _GRADIENT_BYTES * (graph.n_trainable - graph.n_sparse)
+    gradients = graph.parameter_width * (graph.n_trainable - graph.n_sparse)
     doublings = np.log2(np.maximum(gpus, 1.0))
     allreduce, network = gradients * _ring(gpus) / link, gradients * _ring(nodes) / between
     exposed = _exposed(allreduce + network, gradients, compute)
@@ -161,8 +160,9 @@ def _terms(graph: OpGraph, half: bool, jobs: pd.DataFrame) -> pd.DataFrame:
     passes = {False: 1.0 + training * recomputed, True: training}
     columns: dict[str, FloatArray] = {}
     moved = _moved(graph, half, jobs)
-    for (kind, backward), amounts in _totals(graph, half).iterrows():
-        for term, seconds in _kind_terms(kind, amounts, moved[kind, backward], jobs).items():
+    for (kind, backward, is_double), amounts in _totals(graph, half).iterrows():
+        own = moved[kind, backward, is_double]
+        for term, seconds in _kind_terms(kind, is_double, amounts, own, jobs).items():
             name = f"{WORK}{kind}:{term}"
             columns[name] = columns.get(name, 0.0) + passes[backward] * seconds
     columns |= _depthwise_terms(graph, jobs, training)
@@ -175,7 +175,7 @@ def _terms(graph: OpGraph, half: bool, jobs: pd.DataFrame) -> pd.DataFrame:
     copies = np.where(_eager(jobs) & on_gpu, states.map(_PASSES), 3.0 + 2.0 * states)
     # Unknown states: the step was timed without the optimizer.
     copies = np.nan_to_num(copies)
-    columns[UPDATE] = 4.0 * (graph.n_trainable - graph.n_sparse) * copies * byte_s * training
+    columns[UPDATE] = graph.parameter_width * (graph.n_trainable - graph.n_sparse) * copies * byte_s * training
     columns[f"{WORK}start"] = np.where(on_gpu, 0.0, _START_S)
     columns[LAUNCHES] = _launches(graph, half, jobs, passes) * on_gpu
     parallel = parallel_terms(graph, jobs, np.asarray(compute + np.zeros(len(jobs))))
@@ -201,16 +201,17 @@ def _on_gpu(jobs: pd.DataFrame) -> BoolArray:
 
 @per_graph
 def _totals(graph: OpGraph, half: bool) -> pd.DataFrame:
-    """Amounts by kind and pass: per sample, and fixed."""
+    """Amounts by kind, pass and whether in double precision: per sample, and fixed."""
     rows = _active(graph, half)
     tiles = np.ceil(rows[["channels", "inner"]] / _TILE).prod(axis=1) * _TILE**2
     used = (rows["channels"] * rows["inner"]).where(rows["kind"].isin(MATRIX_KINDS), 0.0)
+    is_direct = rows["is_direct"].astype(bool) | rows["is_double"].astype(bool)
     padding = (tiles / used.where(used > 0)).fillna(0.0)
     amounts = pd.DataFrame(
         {
             "flops": rows["flops"],
             "slow": rows["flops"] * _slowdown(rows),
-            "direct": rows["flops"].where((rows["kind"] == "conv_3x3") & rows["is_direct"].astype(bool), 0.0),
+            "direct": rows["flops"].where((rows["kind"] == "conv_3x3") & is_direct, 0.0),
             "transformed": rows["flops"] * _transform_savings(rows),
             "fixed_flops": rows["fixed_flops"],
             "tiles": rows["flops"] * padding,
@@ -221,13 +222,17 @@ def _totals(graph: OpGraph, half: bool) -> pd.DataFrame:
         }
     )
     weighted = amounts.mul(rows["calls"], axis=0)
-    return weighted.groupby([rows["kind"].astype(object), rows["backward"].astype(bool)]).sum()
+    return weighted.groupby(_groups(rows)).sum()
+
+
+def _groups(rows: pd.DataFrame) -> list[pd.Series]:
+    """Kind of each kernel, whether it is one of the backward pass, and whether it is in double precision."""
+    return [rows["kind"].astype(object), rows["backward"].astype(bool), rows["is_double"].astype(bool)]
 
 
 def _share_launched(graph: OpGraph, rows: pd.DataFrame) -> FloatArray:
     """Launches for each recorded call: libraries run all time steps of a recurrent layer at once (cuDNN)."""
-    nodes = graph.nodes
-    steps = max(time_steps(nodes), default=1.0)
+    steps = max(time_steps(graph), default=1.0)
     return np.where((steps > 1.0) & (rows["calls"] >= steps), 1.0 / steps, 1.0)
 
 
@@ -257,7 +262,7 @@ def _active(graph: OpGraph, half: bool) -> pd.DataFrame:
     return rows if half else rows[~rows["is_autocast"].astype(bool)]
 
 
-def _moved(graph: OpGraph, half: bool, jobs: pd.DataFrame) -> dict[tuple[str, bool], FloatArray]:
+def _moved(graph: OpGraph, half: bool, jobs: pd.DataFrame) -> dict[tuple[str, bool, bool], FloatArray]:
     """Bytes between memory and the kernels of each kind and pass, without those that are in the cache.
 
     A kernel reads what the one before wrote. Half of its bytes are read, and half of the cache keeps them.
@@ -267,11 +272,14 @@ def _moved(graph: OpGraph, half: bool, jobs: pd.DataFrame) -> dict[tuple[str, bo
     cases, which = np.unique(np.column_stack([jobs["batch_size"], cache]), axis=0, return_inverse=True)
     amounts = cases[:, :1] * rows[precision].to_numpy() + rows[f"fixed_{precision}"].to_numpy()
     moved = (amounts - np.minimum(amounts, cases[:, 1:]) / 2.0) * rows["calls"].to_numpy()
-    groups = rows.groupby([rows["kind"].astype(object), rows["backward"].astype(bool)]).indices
+    groups = rows.groupby(_groups(rows)).indices
     return {key: moved[:, places].sum(axis=1)[which.ravel()] for key, places in groups.items()}
 
 
-def _kind_terms(kind: str, amounts: pd.Series, moved: FloatArray, jobs: pd.DataFrame) -> dict[str, FloatArray]:
+def _kind_terms(
+    kind: str, is_double: bool, amounts: pd.Series, moved: FloatArray, jobs: pd.DataFrame
+) -> dict[str, FloatArray]:
+    peak = _double_peak(jobs) if is_double else _peak(kind, jobs)
     batch = jobs["batch_size"].to_numpy(dtype=float)
     byte_s = 1e-9 / jobs["device_bandwidth_gb_s"].to_numpy(dtype=float)
     terms = {
@@ -282,7 +290,7 @@ def _kind_terms(kind: str, amounts: pd.Series, moved: FloatArray, jobs: pd.DataF
     for name in ("flops", "tiles"):
         if amounts[name] or amounts[f"fixed_{name}"]:
             slow = amounts["slow"] + _unfiltered(jobs) * amounts["direct"] if name == "flops" else 0.0
-            terms[name] = (batch * (amounts[name] + slow) + amounts[f"fixed_{name}"]) * 1e-12 / _peak(kind, jobs)
+            terms[name] = (batch * (amounts[name] + slow) + amounts[f"fixed_{name}"]) * 1e-12 / peak
     return terms
 
 
@@ -297,16 +305,27 @@ def _lower_bound(graph: OpGraph, half: bool, jobs: pd.DataFrame, passes: dict[bo
     byte_s = 1e-9 / jobs["device_bandwidth_gb_s"].to_numpy(dtype=float)
     flop_s = 1e-12 / np.fmax(jobs["device_peak_tflops"], jobs["device_fp32_tflops"]).to_numpy(dtype=float)
     compute = moved = np.zeros(len(jobs))
-    for (kind, backward), amounts in _totals(graph, half).iterrows():
+    for (kind, backward, is_double), amounts in _totals(graph, half).iterrows():
         saved = 1.0 - 1.0 / _WINOGRAD if kind == "conv_3x3" else 0.0
         # On whichever units are fastest: libraries run some grouped convolutions in matrix units.
         transformed = np.where(jobs["precision"] == "fp32", amounts["transformed"], 0.0)  # cuDNN has no others
         flops = batch * (amounts["flops"] - saved * (amounts["flops"] - amounts["direct"]) - transformed)
         flops = flops + (1.0 - saved) * amounts["fixed_flops"]
-        compute = compute + passes[backward] * flops * flop_s
+        compute = compute + passes[backward] * flops * (1e-12 / _double_peak(jobs) if is_double else flop_s)
         if kind in MATRIX_KINDS:
             moved = moved + passes[backward] * amounts["fixed_bytes"] * byte_s
     return np.maximum(compute, moved)
+
+
+def _double_peak(jobs: pd.DataFrame) -> FloatArray:
+    """TFLOP/s in double precision, of whichever units are fastest."""
+    peak = jobs["device_fp64_tflops"].to_numpy(dtype=float) if "device_fp64_tflops" in jobs else np.array([math.nan])
+    if np.isnan(peak).any():
+        raise InputError(
+            "the network computes in double precision, and the peak of a device in it is not known; give the Device "
+            "its fp64_tflops, or convert the network to single precision."
+        )
+    return peak
 
 
 def _peak(kind: str, jobs: pd.DataFrame) -> FloatArray:

@@ -196,6 +196,15 @@ def single_sample(shape: Sequence[int], batch: int) -> tuple[int, ...]:
     return tuple(extents)
 
 
+def most_common_type(sizes: Iterable[tuple[str, int]]) -> str:
+    """Of the types that networks compute in, that of most elements, from types and numbers of elements."""
+    counts = dict.fromkeys(("float32", "float16", "bfloat16", "float64"), 0)
+    for name, size in sizes:
+        if name in counts:
+            counts[name] += size
+    return max(counts, key=counts.__getitem__)
+
+
 #: Batch size of a trace: batch normalisation cannot train on a single value.
 BATCH = 2
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool", "complex64", "complex128")

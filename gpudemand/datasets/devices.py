@@ -25,7 +25,7 @@ from gpudemand.datasets.registry import bundled_path
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 #: Columns with a peak that matrix products of a precision can reach; the highest counts.
 _PEAKS = {
-    "fp64": ("fp64_tflops",),
+    "fp64": ("fp64_tflops", "fp64_tensor_tflops"),
     "fp32": ("fp32_tflops", "fp32_tensor_tflops"),
     "tf32": ("tf32_tflops",),
     # Without tensor cores and without fast half precision, operands are halves and the arithmetic is single.
@@ -62,8 +62,8 @@ class Device:
         Peak of single precision outside tensor cores, 1e12 operations a second.
     usable_gib : float, optional
         Memory that the driver offers to processes.
-    fp64_tflops, fp32_tensor_tflops, tf32_tflops, fp16_tflops, fp16_tensor_tflops, bf16_tensor_tflops, \
-fp8_tensor_tflops, fp4_tensor_tflops, int8_tops : float, optional
+    fp64_tflops, fp64_tensor_tflops, fp32_tensor_tflops, tf32_tflops, fp16_tflops, fp16_tensor_tflops, \
+bf16_tensor_tflops, fp8_tensor_tflops, fp4_tensor_tflops, int8_tops : float, optional
         Dense peaks, with sums in single precision; NaN where there is no such unit.
     sms, cores : float, optional
         Streaming multiprocessors (compute units, CPU cores), and single-precision lanes in all of them.
@@ -99,6 +99,7 @@ fp8_tensor_tflops, fp4_tensor_tflops, int8_tops : float, optional
     fp32_tflops: float
     usable_gib: float = math.nan
     fp64_tflops: float = math.nan
+    fp64_tensor_tflops: float = math.nan
     fp32_tensor_tflops: float = math.nan
     tf32_tflops: float = math.nan
     fp16_tflops: float = math.nan

@@ -16,6 +16,7 @@ from keras import layers, ops  # noqa: E402
 from gpudemand._validation import InputError  # noqa: E402
 from gpudemand.cost.graph import IncompleteTraceWarning, OpGraph, UnknownOperatorWarning  # noqa: E402
 from gpudemand.cost.graph_features import step_kernels  # noqa: E402
+from gpudemand.cost.job import TrainingJob  # noqa: E402
 from gpudemand.cost.memory import conv_workspace  # noqa: E402
 
 
@@ -606,3 +607,17 @@ def test_a_model_trains_after_a_trace_as_without():
         return model.get_weights()
 
     assert all(map(np.array_equal, trained(traced=False), trained(traced=True)))
+
+
+@pytest.mark.parametrize(
+    ("policy", "precision", "width"),
+    [("float32", "fp32", 4), ("mixed_float16", "fp16", 4), ("bfloat16", "bf16", 2), ("float64", "fp32", 8)],
+)
+def test_policies_of_layers_decide_on_the_precision(policy: str, precision: str, width: int) -> None:
+    inputs = keras.Input((16,))
+    model = keras.Model(inputs, keras.layers.Dense(64, dtype=policy)(inputs))
+    job = TrainingJob(model, batch_size=8, device="A100")
+    assert (job.compute_precision, job.graph.parameter_width) == (precision, width)
+    kernels = step_kernels(job.graph)
+    assert kernels["is_autocast"].any() == (policy == "float32")
+    assert kernels["is_double"].all() == (policy == "float64")

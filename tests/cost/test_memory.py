@@ -106,6 +106,39 @@ def test_simulated_peak_is_that_of_torch(name: str, optimizer: str, within: floa
     assert simulated == pytest.approx(_measured_peak(module, shape, 16, optimizer), rel=within)
 
 
+def _step_peak(module, passes: int, reducer=None) -> int:
+    """Bytes at the peak of two steps, from before the gradients, in which a module of parameters takes 64 samples."""
+    update, called = torch.optim.SGD(module.parameters(), 0.01), module
+    activity = torch.profiler.ProfilerActivity.CPU
+    with torch.profiler.profile(activities=[activity], profile_memory=True) as profile:
+        called = reducer(module) if reducer else module
+        for _ in range(2):
+            for _ in range(passes):
+                torch.nn.functional.cross_entropy(called(torch.randn(64, 256)), torch.zeros(64).long()).backward()
+            update.step()
+            update.zero_grad(set_to_none=True)
+    events = sorted(profile.profiler.kineto_results.events(), key=lambda event: event.start_ns())
+    changes = [event.nbytes() for event in events if event.name() == "[memory]"]
+    return int(np.cumsum(changes).max())
+
+
+@pytest.mark.parametrize("passes", [1, 2, 3])
+@pytest.mark.parametrize("reduced", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_gradients_that_passes_and_buckets_hold_are_those_of_torch(passes: int, reduced: bool) -> None:
+    net = torch.nn.Sequential(*[torch.nn.Linear(256, 256, bias=False) for _ in range(24)])
+    graph = OpGraph.from_torch(net, (256,))
+    if reduced:
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        peak = _step_peak(net, passes, torch.nn.parallel.DistributedDataParallel if reduced else None)
+    finally:
+        if reduced:
+            torch.distributed.destroy_process_group()
+    buckets = graph.parameter_bytes if reduced else 0.0
+    found = simulate_memory(graph, 64, Setting(device="cpu", accumulate=passes, buckets=buckets))
+    assert found.allocated - found.parts["parameters"] == pytest.approx(peak, rel=0.03)
+
+
 class _Auxiliary(torch.nn.Module):
     """An auxiliary head on early features, as in PSPNet (Zhao et al., CVPR 2017)."""
 

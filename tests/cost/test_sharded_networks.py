@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore::gpudemand.cost.step_time_model.FarFromTrainingWarning")
 
 from gpudemand import CostModel, Parallel, TrainingJob  # noqa: E402
+from gpudemand.cost.liveness import Setting  # noqa: E402
 from gpudemand.cost.memory import resident_bytes, simulate_memory  # noqa: E402
 from gpudemand.cost.model import memory_setting  # noqa: E402
 
@@ -66,3 +67,51 @@ def test_sharding_within_machines_holds_more_than_over_all(job):
     within, over_all = (CostModel.load().predict([sharded(wide, name)])["memory_gib"][0] for name in ("hsdp", "fsdp"))
     assert within > over_all
     assert within == pytest.approx(CostModel.load().predict([sharded(job, "fsdp")])["memory_gib"][0])
+
+
+#: Options of a job -> sets of gradients that it holds beside those of a single pass on one GPU.
+HELD = [
+    ({}, 0),
+    ({"accumulate": 2, "batch_size": 2 * 8192}, 1),
+    ({"n_gpus": GPUS}, 1),
+    ({"n_gpus": GPUS, "accumulate": 4, "batch_size": 4 * 8192}, 2),
+    ({"n_gpus": GPUS, "parallel": Parallel(sharding="fsdp")}, None),
+]
+
+
+@pytest.mark.parametrize(("options", "sets"), HELD)
+def test_passes_and_gpus_hold_as_many_sets_of_gradients_as_pytorch(job, options, sets):
+    alone = replace(job, optimizer="sgd", batch_size=8192, n_gpus=1)
+    assert memory_setting(alone) == Setting("sgd")
+    other, model = replace(alone, **options), CostModel.load()
+    first, found = (model.breakdown(each) for each in (alone, other))
+    if sets is None:
+        assert memory_setting(other).buckets == 0.0
+        return
+    gradients = 4 * job.graph.n_parameters / 2**30
+    # The gradient of a layer is added to that of earlier passes.
+    assert found.allocated_gib - first.allocated_gib == pytest.approx(sets * gradients, abs=gradients / 32)
+    assert ("buckets" in set(found.parts["part"])) == (other.n_gpus > 1)
+    low, high = model.predict([alone, other])["memory_gib"]
+    assert high - low >= 0.9 * sets * gradients
+    bounds = [resident_bytes(job.graph, [8192], memory_setting(each))[0] / 2**30 for each in (alone, other)]
+    assert bounds[1] - bounds[0] >= gradients * (other.n_gpus > 1)
+    assert found.allocated_gib >= bounds[1]
+
+
+def test_frozen_parameters_have_no_gradients_to_hold():
+    net = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.Linear(256, 8))
+    net[0].requires_grad_(False)
+    many = TrainingJob(net, (256,), batch_size=8, accumulate=2, n_gpus=2, device="A100")
+    assert memory_setting(many).buckets == 4.0 * (256 * 8 + 8)
+    peak = simulate_memory(many.graph, 4, memory_setting(many)).parts
+    assert 4.0 * (256 * 8 + 8) <= peak["gradients"] < 4.0 * 256 * 256
+
+
+def test_several_gpus_and_passes_fit_less_than_one(job):
+    one, model = replace(job, n_gpus=1, optimizer="sgd", batch_size=8192), CostModel.load()
+    room = 1.3 * model.predict(one)["memory_gib"].iloc[0]
+    one = replace(one, device=replace(one.hardware, memory_gib=room, usable_gib=room))
+    many, passes = replace(one, n_gpus=GPUS), replace(one, accumulate=2, batch_size=2 * 8192)
+    assert model.fits(one) > max(model.fits(many), model.fits(passes))
+    assert model.max_batch_size(one) > max(model.max_batch_size(many), model.max_batch_size(passes))

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpudemand._validation import InputError
 from gpudemand.cost import CostModel, OpGraph, TrainingJob
 from gpudemand.cost.model import step_time_inputs
 from gpudemand.cost.operators import HALF_WIDTH
@@ -269,3 +270,49 @@ def test_no_random_network_is_predicted_faster_on_less(
     precision = "fp32" if fp32 else precision_of(device)
     job = TrainingJob(chain(kind, depth, width, tokens), batch_size=samples, precision=precision, device=device)
     check_that_no_weaker_device_is_faster(step_time, (job, factor))
+
+
+def perceptron(dtype: Any = None) -> nn.Module:
+    with torch.device("meta"):
+        return nn.Sequential(nn.Linear(4096, 4096), nn.LayerNorm(4096), nn.Linear(4096, 4096)).to(dtype)
+
+
+@pytest.mark.parametrize("device", ["RTX 4090", "H100 SXM5"])
+@pytest.mark.parametrize(("dtype", "precision"), [(torch.bfloat16, "bf16"), (torch.float16, "fp16")])
+def test_a_network_in_half_precision_computes_in_it(step_time, device: str, dtype: Any, precision: str) -> None:
+    own, single = (TrainingJob(perceptron(kind), (4096,), batch_size=4096, device=device) for kind in (dtype, None))
+    assert (own.compute_precision, single.compute_precision) == (precision, "fp32")
+    named, mixed = replace(own, precision=precision), replace(single, precision=precision)
+    found, as_named, cast, slow = step_time(own, named, mixed, single)
+    assert found == as_named < cast < slow
+    assert found >= max(bounds(named))
+    assert not own.graph.kernels["is_autocast"].any()
+    assert own.graph.parameter_width == 2.0
+
+
+@pytest.mark.parametrize("device", ["RTX 4090", "H100 SXM5", "MI300X", "AMD EPYC"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_double_precision_takes_operations_over_its_peak(device: str, precision: str) -> None:
+    class Cast(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = perceptron()
+
+        def forward(self, x: Any) -> Any:
+            return x.double() @ self.inner[0].weight.double()
+
+    for net, products in ((perceptron(torch.float64), 5), (Cast(), 2)):
+        job = TrainingJob(net, (4096,), batch_size=1024, precision=precision, device=device)
+        least = products * 2.0 * 4096**2 * 1024 / job.hardware.peak("fp64")
+        assert step_time_inputs([job])["lower_bound_s"].iloc[0] >= 0.999 * least
+
+
+def test_precisions_that_a_device_lacks_are_refused() -> None:
+    job = TrainingJob(perceptron(torch.bfloat16), (4096,), device="T4")
+    with pytest.raises(InputError, match=r"bfloat16, which Tesla T4 cannot train in; convert it"):
+        step_time_inputs([job])
+    mine = Device("mine", memory_gib=64, bandwidth_gb_s=2000, fp32_tflops=30)
+    job = TrainingJob(perceptron(torch.float64), (4096,), device=mine)
+    with pytest.raises(InputError, match="give the Device its fp64_tflops"):
+        step_time_inputs([job])
+    assert (step_time_inputs([replace(job, device=replace(mine, fp64_tflops=15))])["lower_bound_s"] > 0).all()

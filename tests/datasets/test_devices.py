@@ -52,6 +52,7 @@ def test_peaks_of_precisions_are_in_the_ratios_of_hardware():
     assert ratio.between(0.49, 0.51).all()
     assert (tensor.dropna() > 1.9 * GPUS.loc[tensor.notna(), "fp32_tflops"]).all()
     assert (GPUS["fp64_tflops"] <= GPUS["fp32_tflops"]).all()
+    assert ((GPUS["fp64_tensor_tflops"] / GPUS["fp64_tflops"]).dropna().between(1.9, 2.1)).all()
     assert (GPUS["cores"] / GPUS["sms"]).isin([64, 128, 192]).all()
 
 
