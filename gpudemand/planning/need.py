@@ -7,6 +7,7 @@ inflates: bursts decide it, and a mean does not tell them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -23,7 +24,8 @@ from gpudemand.units import WEEK, format_seconds, parse_duration, plural
 
 _DAY_S, _WEEK_S = 86400.0, 7 * 86400.0
 #: Length of a window: from one look at the plan to the next.
-WINDOW_S = 28 * _DAY_S
+_WINDOW_WEEKS = 4
+WINDOW_S = _WINDOW_WEEKS * _WEEK_S
 #: Precision of the fewest GPUs: this share of them, or one. A quarter of it moves requirements by at most .1 %, and 2.5
 #: times it by .5 % (`constants` in ``benchmarks/planning/orders.py``).
 RESOLUTION = 0.002
@@ -72,6 +74,10 @@ class WaitTarget:
         weight = self.weight(window)
         return float(weight[waits_s <= self.wait_s].sum() / weight.sum()) if weight.sum() > 0 else 1.0
 
+    def is_met(self, window: Window, gpus: float, policy: str = "easy") -> bool:
+        """Whether so many GPUs are enough for a window: for the mean that is wanted, and for jobs to start in time."""
+        return gpus >= window.mean_wanted and self.share_in_time(window, window.waits_s(gpus, policy)) >= self.share
+
     def weight(self, window: Window) -> FloatArray:
         """Weight of each counted job."""
         gpus = window.jobs.gpus[window.counted]
@@ -93,17 +99,21 @@ class Window(NamedTuple):
     """Jobs of a window and of the week before it, in the order of their submission.
 
     `jobs`: times in microseconds since the beginning of that week. `counted`: shape (n_jobs,); jobs of the window,
-    whose waits count. `rows`: shape (n_jobs,); their rows in the job table that `JobTimes` is of.
+    whose waits count. `rows`: shape (n_jobs,); their rows in the job table that `JobTimes` is of. `length_s`: of the
+    window.
     """
 
     jobs: QueuedJobs
     counted: BoolArray
     rows: IntArray = np.zeros(0, dtype=np.int64)
+    length_s: float = WINDOW_S
 
-    def gpus_wanted(self) -> float:
-        """Mean GPUs wanted."""
-        length = max(float(self.jobs.submit.max(initial=1)), 1.0)
-        return float((np.minimum(self.jobs.run, length) * self.jobs.gpus).sum() / length)
+    @property
+    def mean_wanted(self) -> float:
+        """Mean GPUs wanted in the window: each job from its submission, for as long as it runs."""
+        begin, end = 1e6 * _WEEK_S, 1e6 * (_WEEK_S + self.length_s)
+        wanted = np.clip(self.jobs.submit + self.jobs.run, begin, end) - np.clip(self.jobs.submit, begin, end)
+        return float((wanted * self.jobs.gpus).sum()) / (end - begin)
 
     def hours_wanted(self, length_s: float = WINDOW_S) -> FloatArray:
         """GPU-hours that each job wants within the window, from its submission, for as long as it runs."""
@@ -188,7 +198,7 @@ class JobTimes(NamedTuple):
         submit, run, requested = (np.round(1e6 * seconds).astype(np.int64) for seconds in times)
         started = np.full(len(rows), NEVER)
         jobs = QueuedJobs(submit, run, np.maximum(requested, run), started, self.gpus[rows])
-        return Window(jobs, submit_s >= end_s - length_s, self.rows[rows])
+        return Window(jobs, submit_s >= end_s - length_s, self.rows[rows], length_s)
 
     def mean_wanted(self, end_s: float, length_s: float = WINDOW_S) -> float:
         """Mean GPUs wanted in a window: each job from its submission, for as long as it runs."""
@@ -209,9 +219,14 @@ _LEAST_LATE = 0.01
 
 
 def fewest_gpus(window: Window, target: WaitTarget, policy: str = "easy", guess: float | None = None) -> float:
-    """Fewest GPUs with which a window's jobs start in time, within `RESOLUTION` of it; 0 where no job counts."""
+    """Fewest GPUs with which a window's jobs start in time, within `RESOLUTION` of it; 0 where none is wanted.
+
+    No fewer than the mean that is wanted: small jobs pass large ones that never start, and services that were submitted
+    long ago wait for nothing, yet hold their GPUs. In public logs the need is at least 1.12 times the mean.
+    """
+    floor = math.ceil(window.mean_wanted - 1e-9)
     if not target.weight(window).any():
-        return 0.0
+        return float(floor)
 
     def excess(gpus: int) -> float:
         """Log of the share of jobs beyond the wait over that which may be: about linear; over 0 where not met."""
@@ -219,7 +234,7 @@ def fewest_gpus(window: Window, target: WaitTarget, policy: str = "easy", guess:
         ratio = float(np.log(max((1.0 - share) / (1.0 - target.share), _LEAST_LATE)))
         return min(ratio, 0.0) if share >= target.share else max(ratio, -np.log(_LEAST_LATE) * 1e-9)
 
-    gpus, step = max(round(guess or window.gpus_wanted() * 1.25), 1), 1.03 if guess else 1.25
+    gpus, step = max(round(guess or 1.25 * window.mean_wanted), 1), 1.03 if guess else 1.25
     known = {0: -float(np.log(1.0 - target.share))}  # without GPUs all are late
     low, high = 0, 0
     while True:
@@ -227,7 +242,7 @@ def fewest_gpus(window: Window, target: WaitTarget, policy: str = "easy", guess:
         low, high = (low, gpus) if known[gpus] <= 0 else (gpus, high)
         allowed = max(1.0, RESOLUTION * high)
         if 0 < high <= low + allowed or high == 1:
-            return float(high)
+            return float(max(high, floor))
         if low == 0 or high == 0:
             gpus, step = (max(int(high / step), 1) if high else max(int(low * step), low + 1)), min(step**2, 2.0)
         else:
@@ -246,7 +261,7 @@ class _Margin(NamedTuple):
 #: Probability -> margin, by quantile regression over public logs and series, each of which counts by the square root of
 #: its windows: made by ``python -m benchmarks.planning.orders --margins``.
 _MARGINS = {
-    "jobs": {0.05: _Margin(-0.288, -0.306), 0.5: _Margin(-0.074, -0.001), 0.95: _Margin(0.126, 0.309)},
+    "jobs": {0.05: _Margin(-0.288, -0.312), 0.5: _Margin(-0.074, -0.003), 0.95: _Margin(0.125, 0.310)},
     "series": {0.05: _Margin(-0.248, -0.248), 0.5: _Margin(0.026, 0.026), 0.95: _Margin(0.480, 0.480)},
 }
 _Z95 = float(norm.ppf(0.95))
@@ -341,20 +356,15 @@ class NeedForecast:
         """Growth of the need a week, in logarithms, as far as past windows show that it lasts.
 
         The slope of a line through the windows of half a year, times 1 - 4 / t ** 2 or 0 where t, the slope over its
-        standard error, is below 2 (positive-part shrinkage, after James and Stein). It is no larger than that of either
-        half of these windows, as a step is no growth, and than `_FASTEST`; a fall must go on in the last month, too, as
-        who plans for one that has ended is short.
+        standard error, is below 2 (positive-part shrinkage, after James and Stein), and times the probability that it
+        is a line and no step (`_share_of_line`); at most `_FASTEST`. A fall is not carried on: it saves little, and who
+        plans for one that has ended is short.
         """
         needs = self.weekly[:_GROWTH_WEEKS]
-        if not self.tells_growth:
+        slope, error = _slope(needs) if self.tells_growth else (0.0, np.inf)
+        if slope <= _BELIEVED * error:
             return 0.0
-        (slope, error), half = _slope(needs), (len(needs) + 1) // 2
-        believed = slope * max(1 - (_BELIEVED * error / slope) ** 2, 0.0) if slope else 0.0
-        parts = [needs[:half], needs[half - 1 :], *([needs[:5]] if believed < 0 else [])]
-        slopes = np.array([believed, *(_slope(part)[0] for part in parts)])
-        if not (slopes > 0).all() and not (slopes < 0).all():
-            return 0.0
-        return float(np.sign(believed) * min(np.abs(slopes).min(), _FASTEST))
+        return float(min(slope * (1 - (_BELIEVED * error / slope) ** 2) * _share_of_line(needs), _FASTEST))
 
     def weight(self, days: float) -> float:
         """Weight of the recent need against the usual one, some days ahead."""
@@ -496,6 +506,24 @@ def _slope(needs: FloatArray) -> tuple[float, float]:
     return float(slope), float(np.sqrt(scatter / apart) / weeks.std())
 
 
+def _share_of_line(needs: FloatArray) -> float:
+    """Likelihood of a line through the logarithms of weekly needs, the latest first, over that and the best step's.
+
+    A step that falls into a window is a part of it, so that needs rise over four windows that end a week apart. Each
+    likelihood is that of normal errors of as many windows as lie side by side (Akaike weights; Burnham and Anderson,
+    "Model Selection and Multimodel Inference", Springer 2002, section 2.9).
+    """
+    weeks = np.flatnonzero(needs > 0)
+    steps = np.arange(_WINDOW_WEEKS, weeks[-1])  # weeks ago, of which windows tell both levels
+    shapes = np.vstack([-weeks, np.clip((steps[:, None] - weeks) / _WINDOW_WEEKS, 0.0, 1.0)])
+    shapes = shapes - shapes.mean(axis=1, keepdims=True)
+    logs = np.log(needs[weeks]) - np.log(needs[weeks]).mean()
+    scatter = max(float((logs**2).sum()), np.finfo(float).tiny)
+    left = 1.0 - (shapes @ logs) ** 2 / ((shapes**2).sum(axis=1) * scatter)
+    line, step = np.maximum([left[0], left[1:].min(initial=1.0)], 1e-9)
+    return float(1.0 / (1.0 + (line / step) ** (_side_by_side(len(weeks)) / 2)))
+
+
 def _side_by_side(n_weekly: int) -> float:
     """Windows that do not overlap, of some that end a week apart: they tell as much."""
     return (n_weekly - 1) / 4 + 1 if n_weekly else 0.0
@@ -514,7 +542,7 @@ def _joined(window: Window, work: pd.DataFrame, begin: pd.Timestamp) -> Window:
     order = np.argsort(jobs[0], kind="stable")
     # Also those that run already as it begins: without others, nothing else tells that they need their GPUs.
     counted = np.concatenate([window.counted, end_s[rows] > _WEEK_S])[order]
-    return Window(QueuedJobs(*(column[order] for column in jobs)), counted)
+    return window._replace(jobs=QueuedJobs(*(column[order] for column in jobs)), counted=counted)
 
 
 def forecast_need(jobs: pd.DataFrame, target: WaitTarget, until: pd.Timestamp, policy: str = "easy") -> NeedForecast:
@@ -547,7 +575,7 @@ def forecast_need(jobs: pd.DataFrame, target: WaitTarget, until: pd.Timestamp, p
     for end_s in _ends(log.length_s, length_s, affordable):
         window = log.window(end_s, length_s)
         # One queue tells whether a window needs more than the largest so far; only then how much is searched.
-        if end_s not in known and target.share_in_time(window, window.waits_s(recent, policy)) < target.share:
+        if end_s not in known and not target.is_met(window, recent, policy):
             recent = max(recent, need(end_s))
     return NeedForecast(recent, weekly, means, "jobs", last, log.window(0.0, length_s), log.stuck)
 

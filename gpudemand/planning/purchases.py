@@ -282,7 +282,7 @@ def work_that_needs(window: Window, target: WaitTarget, gpus: float, guess: floa
     def suffices(work: float) -> bool:
         jobs = window.jobs._replace(submit=np.round(window.jobs.submit / work).astype(np.int64))
         faster = window._replace(jobs=jobs)
-        return target.share_in_time(faster, faster.waits_s(gpus)) >= target.share
+        return target.is_met(faster, gpus)
 
     low, high, step = 0.0, guess, 1.05
     while suffices(high) and high < _MOST_WORK:
