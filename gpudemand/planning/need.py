@@ -110,14 +110,12 @@ class Window(NamedTuple):
 
     @property
     def mean_wanted(self) -> float:
-        """Mean GPUs wanted in the window: each job from its submission, for as long as it runs."""
-        begin, end = 1e6 * _WEEK_S, 1e6 * (_WEEK_S + self.length_s)
-        wanted = np.clip(self.jobs.submit + self.jobs.run, begin, end) - np.clip(self.jobs.submit, begin, end)
-        return float((wanted * self.jobs.gpus).sum()) / (end - begin)
+        """Mean GPUs wanted in the window."""
+        return float(self.hours_wanted().sum()) * 3600.0 / self.length_s
 
-    def hours_wanted(self, length_s: float = WINDOW_S) -> FloatArray:
+    def hours_wanted(self) -> FloatArray:
         """GPU-hours that each job wants within the window, from its submission, for as long as it runs."""
-        begin, end = np.int64(1e6 * _WEEK_S), np.int64(1e6 * (_WEEK_S + length_s))
+        begin, end = np.int64(1e6 * _WEEK_S), np.int64(1e6 * (_WEEK_S + self.length_s))
         first, last = (np.clip(times, begin, end) for times in (self.jobs.submit, self.jobs.submit + self.jobs.run))
         return np.asarray((last - first) / 3.6e9 * self.jobs.gpus)
 
@@ -125,7 +123,7 @@ class Window(NamedTuple):
         """Some of its jobs alone, of which all count: of long ones, few or none may have been submitted in it."""
         submit, run, requested, started, gpus = self.jobs
         jobs = (submit[places], run[places], requested[places], started[places], gpus[places])
-        return Window(QueuedJobs(*jobs), np.ones(len(places), dtype=bool), self.rows[places])
+        return Window(QueuedJobs(*jobs), np.ones(len(places), dtype=bool), self.rows[places], self.length_s)
 
     def waits_s(self, gpus: float, policy: str = "easy") -> FloatArray:
         """Waits of the counted jobs on a number of GPUs, in seconds; infinite for those that never start.

@@ -81,8 +81,7 @@ class BaseCase:
             assert isinstance(self.source, SeriesSource)
             found = recent_workload(self.source.workload(origin - _RECENT), origin, _RECENT.days)
         else:
-            length_s = min((origin - self.source.jobs["submit"].min()).total_seconds(), WINDOW_S)
-            found = self.source.jobs.iloc[window.rows].assign(gpu_hours=window.hours_wanted(length_s))
+            found = self.source.jobs.iloc[window.rows].assign(gpu_hours=window.hours_wanted())
         found = found.assign(row=np.arange(len(found)))
         found = found[found["gpu_hours"] > 0]
         if found.empty:

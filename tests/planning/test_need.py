@@ -360,8 +360,9 @@ def test_quantiles_ascend_and_invert_the_risk(kind, days, weeks):
 
 
 @pytest.mark.parametrize("days", [28, 90])
-def test_a_need_that_grew_is_expected_to_go_on(days, rate=0.02):
+def test_a_need_that_grew_is_expected_to_go_on(days):
     """A line in logarithms has no scatter, so all of its slope is believed."""
+    rate = 0.02
     flat, changed = forecast(np.full(40, 100.0)), forecast(100 * np.exp(-rate * np.arange(40)))
     assert changed.rate == pytest.approx(rate)
     ratio = changed.quantile(0.5, days) / flat.quantile(0.5, days)
