@@ -78,7 +78,6 @@ def _environment(device: str) -> dict[str, str]:
     return {**os.environ, **extra, **({"CUDA_VISIBLE_DEVICES": "-1"} if device == "cpu" else {})}
 
 
-STATUSES = ("ok", "oom", "timeout", "error")
 #: Measured columns in the order of the file. Times in seconds, memory in GiB; empty where unknown.
 MEASURED_COLUMNS = (
     *("status", "message", "step_time_s", "step_time_p10_s", "step_time_p90_s", "n_steps", "first_step_s", "start_s"),

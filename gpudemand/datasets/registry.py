@@ -6,7 +6,7 @@ import functools
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import requests
 
 from gpudemand._array import STRING
 from gpudemand._files import file_sha256, replace_file
-from gpudemand._validation import InputError, check_number, nearest, shorten
+from gpudemand._validation import InputError, nearest, shorten
 from gpudemand.jobs.read import read_jobs
 from gpudemand.jobs.schema import TIME
 from gpudemand.jobs.table import as_jobs
@@ -113,25 +113,6 @@ def _row(name: str, rows: Mapping[str, Any], what: str) -> Any:
     return rows[name]
 
 
-def catalog() -> pd.DataFrame:
-    """Return a table of all data sets, bundled and remote.
-
-    Returns
-    -------
-    DataFrame
-        Columns ``name``, ``where`` ("bundled" or "remote"), ``kind``, ``bytes``, ``licence``, ``about``.
-
-    Examples
-    --------
-    >>> table = catalog().set_index("name")
-    >>> table.loc["venus_jobs", ["where", "kind"]].tolist()
-    ['remote', 'public trace']
-    """
-    here = [{"name": row.path, "where": "bundled", **asdict(row)} for row in bundled_files().values()]
-    away = [{"where": "remote", "kind": "public trace", **asdict(row)} for row in remote_files().values()]
-    return pd.DataFrame([*here, *away])[["name", "where", "kind", "bytes", "licence", "about"]]
-
-
 def refresh_checksums(folder: Path, under: str = "") -> None:
     """Update checksum and size of bundled files in ``registry.json``.
 
@@ -199,8 +180,6 @@ def load_truth_sample() -> pd.DataFrame:
 
 #: Seconds until a server has answered, and between two parts of its answer.
 TIMEOUT_S = (10, 60)
-#: Prices that lack their thousands digit in the published copy of CDNOW: row number -> price, US dollars.
-_CDNOW_REPAIRS = {27632: 1286.01, 45314: 1028.51, 56479: 1119.68}
 
 
 def cache_folder() -> Path:
@@ -217,7 +196,7 @@ def fetch_file(name: str) -> Path:
     Parameters
     ----------
     name : str
-        A remote ``name`` of `catalog`.
+        A remote ``name`` of ``data/registry.json``.
 
     Returns
     -------
@@ -259,9 +238,9 @@ def fetch_jobs(name: str) -> pd.DataFrame:
     Parameters
     ----------
     name : str
-        A remote ``name`` of `catalog` that is a job log: ``"philly_jobs"``, ``"philly_users"``, ``"venus_jobs"``,
-        ``"venus_users"``, ``"pai_jobs"``, ``"openb_pods"``, ``"dlrm_services"``, ``"genai_requests"``, ``"kth_sp2"``
-        or ``"llnl_atlas"``.
+        A remote ``name`` of ``data/registry.json`` that is a job log: ``"philly_jobs"``, ``"philly_users"``,
+        ``"venus_jobs"``, ``"venus_users"``, ``"pai_jobs"``, ``"openb_pods"``, ``"dlrm_services"``,
+        ``"genai_requests"``, ``"kth_sp2"`` or ``"llnl_atlas"``.
 
     Returns
     -------
@@ -279,74 +258,3 @@ def fetch_jobs(name: str) -> pd.DataFrame:
     if row.format == "csv":
         raise InputError(f"{name} is no job log; fetch_file({name!r}) returns the path of the file.")
     return read_jobs(fetch_file(name), format=row.format, tz=row.tz, origin=row.origin, kind="public trace")
-
-
-def fetch_philly_nodes() -> pd.DataFrame:
-    """Fetch the number of active GPU nodes of Philly by minute, 2017-10-03 to 2017-12-15.
-
-    599 minutes of 2017-10-25 are missing, and zeros on 2017-10-26, 12-03 and 12-06 are outages of the recording.
-    Repository MIT, trace CC BY 4.0. Cite Hu et al., SC 2021 and Jeon et al., USENIX ATC 2019.
-
-    Returns
-    -------
-    DataFrame
-        ``unique_id`` ("philly"), ``ds`` (unknown time zone) and ``y`` (nodes with a GPU in use).
-    """
-    raw = pd.read_csv(fetch_file("philly_nodes"))
-    return _long("philly", pd.to_datetime(raw["time"]), raw["active"])
-
-
-def fetch_spot_hourly(origin: str | pd.Timestamp = "2024-01-01") -> pd.DataFrame:
-    """Fetch the hourly number of requested GPUs of six GPU models at Alibaba, 183 days.
-
-    The trace has no calendar. The last 24 hours, in which it drains, are omitted. Tables MIT, trace without a
-    licence (research or study). Cite Duan et al., ASPLOS 2026.
-
-    Parameters
-    ----------
-    origin : str or Timestamp
-        Date of hour 0; arbitrary, so weekdays have no meaning.
-
-    Returns
-    -------
-    DataFrame
-        ``unique_id`` (GPU model), ``ds`` and ``y`` (requested GPUs in use).
-    """
-    raw = pd.read_csv(fetch_file("spot_hourly"))
-    raw = raw[raw["hour"] <= raw["hour"].max() - 24]
-    ds = pd.Timestamp(origin) + pd.to_timedelta(raw["hour"], unit="h")
-    return pd.concat([_long(name, ds, raw[name]) for name in sorted(raw.columns.drop("hour"))], ignore_index=True)
-
-
-def fetch_cdnow(n_customers: int | None = None) -> pd.DataFrame:
-    """Fetch the daily spending of the customers of an online shop, 1997-01-01 to 1998-06-30.
-
-    The public data set of the clusterwise-regression paper: 69,659 purchases of the cohort of 23,570 customers of early
-    1997. Three prices that lack a digit in the published copy are restored. No licence is stated; a public teaching and
-    research set. Cite Fader and Hardie, Interfaces 31(3), 2001.
-
-    Parameters
-    ----------
-    n_customers : int, optional
-        Only the customers with the most spending days.
-
-    Returns
-    -------
-    DataFrame
-        ``unique_id`` (customer), ``ds`` and ``y`` (US dollars), only days with a purchase; other days are zero.
-    """
-    raw = pd.read_csv(fetch_file("cdnow"), index_col=0, parse_dates=["date"])
-    raw["price"] = raw.index.to_series().map(_CDNOW_REPAIRS).fillna(raw["price"])
-    spent = raw.groupby(["customer_id", "date"], as_index=False)["price"].sum()
-    if n_customers is not None:
-        most = int(check_number("n_customers", n_customers, 1, integer=True))
-        days = spent.groupby("customer_id").size().sort_values(ascending=False, kind="stable")
-        spent = spent[spent["customer_id"].isin(days.index[:most])]
-    return _long(spent["customer_id"].astype(str), spent["date"], spent["price"])
-
-
-def _long(unique_id: str | pd.Series, ds: pd.Series, y: pd.Series) -> pd.DataFrame:
-    frame = pd.DataFrame({"ds": ds.to_numpy(), "y": y.to_numpy(dtype=float)})
-    frame.insert(0, "unique_id", unique_id if isinstance(unique_id, str) else unique_id.to_numpy())
-    frame.attrs["kind"] = "public trace"
-    return frame

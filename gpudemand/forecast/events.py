@@ -323,7 +323,6 @@ def _runs(flags: BoolArray) -> list[tuple[int, int]]:
     return [(int(first), int(last)) for first, last in edges.reshape(-1, 2)]
 
 
-KINDS = ("gap", "outage", "drain", "end")
 #: Shares of the expected level below which a cluster is down, and is draining.
 DOWN, _DRAINING = 0.1, 0.75
 #: Most bins of a drain.

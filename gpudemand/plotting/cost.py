@@ -240,12 +240,12 @@ _UNITS = {None: "edges", "flops": "FLOP per sample", "bytes": "bytes per sample"
 
 @dataclass(eq=False, repr=False)
 class StructuralMatrixDisplay(Display):
-    """Heat map of the edge counts between operator types of a network, or of the difference of two networks.
+    """Heat map of the edge counts between operator types of a network.
 
     Parameters
     ----------
     matrix : DataFrame of shape (n_types, n_types)
-        Row: producer, column: consumer. Negative entries are allowed in a difference.
+        Row: producer, column: consumer.
     title : str
         Name of the network.
     label : str, default="edges"
@@ -290,45 +290,14 @@ class StructuralMatrixDisplay(Display):
         """
         return cls(_largest(_matrix(graph, weight), most), title=graph.name, label=_UNITS[weight])
 
-    @classmethod
-    def from_difference(cls, graph: OpGraph, other: OpGraph, *, most: int = 14) -> StructuralMatrixDisplay:
-        """Show the structural matrix of `graph` minus that of `other`.
-
-        Parameters
-        ----------
-        graph, other : OpGraph
-            Two networks.
-        most : int, default=14
-            Operator types to show, those with the largest differences.
-
-        Raises
-        ------
-        InputError
-            If the matrices are equal.
-
-        Returns
-        -------
-        StructuralMatrixDisplay
-        """
-        first, second = _matrix(graph), _matrix(other)
-        types = first.index.union(second.index, sort=False)
-        first, second = (part.reindex(index=types, columns=types, fill_value=0) for part in (first, second))
-        if first.equals(second):
-            raise InputError(
-                f"{graph.name} and {other.name} have the same structural matrix; there is nothing to show."
-            )
-        return cls(_largest(first - second, most), title=f"{graph.name} minus {other.name}")
-
     def _draw(self, ax: Axes) -> None:
-        from matplotlib.colors import LogNorm, SymLogNorm
+        from matplotlib.colors import LogNorm
 
         values = self.matrix.to_numpy(dtype=float)
-        top = np.abs(values).max() or 1.0
-        smallest = np.abs(values[values != 0]).min() if values.any() else top
-        signed = (values < 0).any()
+        top = values.max() or 1.0
+        smallest = values[values != 0].min() if values.any() else top
         # The log scale starts below the smallest entry, so that it differs from zero.
-        norm: Any = SymLogNorm(smallest, vmin=-top, vmax=top) if signed else LogNorm(smallest / 3, top)
-        options = {"norm": norm, "cmap": "RdBu_r" if signed else "Greys", "edgecolor": "#f1f1f3", "linewidth": 0.8}
+        options = {"norm": LogNorm(smallest / 3, top), "cmap": "Greys", "edgecolor": "#f1f1f3", "linewidth": 0.8}
         self.mesh_ = self._heat_map(ax, np.where(values == 0, np.nan, values), self.label, **options)
         put_names(ax.xaxis, self.matrix.index, 20, 0.5, rotation=50, ha="right", rotation_mode="anchor")
         put_names(ax.yaxis, self.matrix.index, 20, 0.5)

@@ -1,4 +1,4 @@
-"""Vietoris-Rips persistence of sliding windows, computed by giotto-ph or giotto-tda (imported on first use)."""
+"""Vietoris-Rips persistence of sliding windows, computed by giotto-ph (imported on first use)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from gpudemand.segments.topology import (
 )
 from gpudemand.segments.usage_matrix import Matrix, SeriesTransformer, as_matrix, scale_code
 
-#: Libraries that compute the diagrams of distance matrices.
-ENGINES = ("giotto-ph", "giotto-tda")
 _MAX_DIMENSION = 1
 _ROWS_PER_TASK = 128
 
@@ -84,13 +82,6 @@ def _giotto_ph(distances: Sequence[FloatArray], max_dimension: int) -> list[Floa
     return diagrams
 
 
-def _giotto_tda(distances: Sequence[FloatArray], max_dimension: int) -> list[FloatArray]:
-    if not distances:
-        return []
-    transformer = _vietoris_rips()(metric="precomputed", homology_dimensions=tuple(range(max_dimension + 1)))
-    return [diagram[diagram[:, 0] < diagram[:, 1]] for diagram in transformer.fit_transform(list(distances))]
-
-
 def _ripser() -> Callable[..., dict[str, Any]]:
     try:
         from gph import ripser_parallel
@@ -100,17 +91,6 @@ def _ripser() -> Callable[..., dict[str, Any]]:
             "3.11 and 3.12 only, and works with any scikit-learn)."
         ) from error
     return ripser_parallel
-
-
-def _vietoris_rips() -> Callable[..., Any]:
-    try:
-        from gtda.homology import VietorisRipsPersistence
-    except ImportError as error:
-        raise ImportError(
-            "engine='giotto-tda' needs giotto-tda: pip install 'gpudemand[giotto]' (on Python 3.11 and 3.12), or use "
-            "engine='giotto-ph'."
-        ) from error
-    return VietorisRipsPersistence
 
 
 class _Embedding(NamedTuple):
@@ -154,8 +134,6 @@ class RipsStatistics(SeriesTransformer):
         Unit of each series.
     summary : {"both", "lifetimes", "loops"}, default="both"
         Which of the two published summaries.
-    engine : {"giotto-ph", "giotto-tda"}, default="giotto-ph"
-        ``"giotto-tda"`` computes the same diagrams by giotto-tda's ``VietorisRipsPersistence``, at more overhead.
     n_jobs : int or None, default=None
         Processes; a Dask client takes precedence.
 
@@ -198,7 +176,6 @@ class RipsStatistics(SeriesTransformer):
         n_landmarks: int | None = 64,
         scale: str | None = "std",
         summary: str = "both",
-        engine: str = "giotto-ph",
         n_jobs: int | None = None,
     ) -> None:
         self.dimension = dimension
@@ -207,7 +184,6 @@ class RipsStatistics(SeriesTransformer):
         self.n_landmarks = n_landmarks
         self.scale = scale
         self.summary = summary
-        self.engine = engine
         self.n_jobs = n_jobs
 
     def diagrams(self, X: object) -> FloatArray:
@@ -235,13 +211,12 @@ class RipsStatistics(SeriesTransformer):
 
     def _check(self) -> None:
         check_choice("summary", self.summary, PUBLISHED)
-        check_choice("engine", self.engine, ENGINES)
         self._embedding()
-        _ripser() if self.engine == "giotto-ph" else _vietoris_rips()
+        _ripser()
 
     def _diagrams(self, matrix: Matrix) -> FloatArray:
         tasks = [matrix.values[start : start + _ROWS_PER_TASK] for start in range(0, len(matrix.ids), _ROWS_PER_TASK)]
-        work = partial(_row_diagrams, embedding=self._embedding(), engine=self.engine)
+        work = partial(_row_diagrams, embedding=self._embedding())
         parts = _parallel.run(work, tasks, n_jobs=self.n_jobs)
         return stack_diagrams([diagram for part in parts for diagram in part])
 
@@ -255,7 +230,7 @@ class RipsStatistics(SeriesTransformer):
         return [f"h{dimension}_{name}" for dimension, name in PUBLISHED[self.summary]]
 
 
-def _row_diagrams(rows: FloatArray, embedding: _Embedding, engine: str) -> list[FloatArray]:
+def _row_diagrams(rows: FloatArray, embedding: _Embedding) -> list[FloatArray]:
     """Return the diagram of each row; empty for one without two distinct windows."""
     diagrams, clouds = [np.empty((0, 3))] * len(rows), {}
     for row, series in enumerate(rows):
@@ -263,7 +238,6 @@ def _row_diagrams(rows: FloatArray, embedding: _Embedding, engine: str) -> list[
         distances = maxmin_landmarks(points, embedding.n_landmarks).distances if len(points) > 1 else points
         if len(distances) > 1:
             clouds[row] = distances
-    compute = _giotto_ph if engine == "giotto-ph" else _giotto_tda
-    for row, diagram in zip(clouds, compute(list(clouds.values()), _MAX_DIMENSION), strict=True):
+    for row, diagram in zip(clouds, _giotto_ph(list(clouds.values()), _MAX_DIMENSION), strict=True):
         diagrams[row] = diagram
     return diagrams

@@ -39,7 +39,7 @@ class TopologicalSegmenter(ClusterMixin, TransformerMixin, BaseEstimator):
         Blocks of features of ``"joint"``: ``"rhythm"`` (`UsageRhythm`), ``"weekly_persistence"``
         (`WeeklyPersistence`), ``"multiscale_persistence"`` (`MultiscalePersistence`), ``"persistence_curves"``
         (`PersistenceCurves`), ``"presence"`` (`UserPresence`), ``"persistence"`` (`PersistenceStatistics`), ``"rips"``
-        (`RipsStatistics`; slower, needs giotto-tda or giotto-ph), ``"spectrum"`` (`LogSpectrum`), ``"calendar"``
+        (`RipsStatistics`; slower, needs giotto-ph), ``"spectrum"`` (`LogSpectrum`), ``"calendar"``
         (`CalendarProfile`) and ``"rfm"`` (`RFM`, which depends on the level of usage). By default the first two;
         ``"persistence_curves"`` where the columns are not times, or more than a day apart.
     max_segments : int, default=10

@@ -89,8 +89,6 @@ def segment_ablation(
     segmenter: TopologicalSegmenter,
     X: pd.DataFrame,
     labels: Sequence[object] | None = None,
-    *,
-    n_resamples: int = 0,
 ) -> pd.DataFrame:
     """Segment the same users with and without each block of features.
 
@@ -102,15 +100,13 @@ def segment_ablation(
         Usage.
     labels : sequence, shape (n_users,), optional
         True classes of the users; a Series is read by its index, in any order.
-    n_resamples : int, default=0
-        Resamples of `segment_stability` per row; 0 omits the column.
 
     Returns
     -------
     DataFrame
         Rows ``all``, ``without <block>``, ``without topology`` (if two or more blocks are topological) and ``only
         <block>`` (for three or more blocks); columns ``n_segments``, ``agreement`` (adjusted Rand index with row
-        ``all``), ``ari`` (with `labels`) and ``stability`` (mean over resamples).
+        ``all``) and ``ari`` (with `labels`).
 
     Raises
     ------
@@ -135,7 +131,7 @@ def segment_ablation(
         name: clone(segmenter).set_params(blocks=list(blocks)).fit(X)
         for name, blocks in _variants(choose_blocks(segmenter.blocks, matrix)).items()
     }
-    rows = {name: _row(fit, fits["all"], X, known, n_resamples) for name, fit in fits.items()}
+    rows = {name: _row(fit, fits["all"], known) for name, fit in fits.items()}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("blocks")
 
 
@@ -151,16 +147,6 @@ def _variants(blocks: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     return variants
 
 
-def _row(
-    fit: TopologicalSegmenter,
-    whole: TopologicalSegmenter,
-    X: pd.DataFrame,
-    labels: NDArray[Any] | None,
-    n_resamples: int,
-) -> dict[str, float]:
+def _row(fit: TopologicalSegmenter, whole: TopologicalSegmenter, labels: NDArray[Any] | None) -> dict[str, float]:
     row = {"n_segments": fit.n_segments_, "agreement": adjusted_rand_score(whole.labels_, fit.labels_)}
-    if labels is not None:
-        row["ari"] = adjusted_rand_score(labels, fit.labels_)
-    if n_resamples:
-        row["stability"] = float(segment_stability(fit, X, n_resamples=n_resamples)["ari"].mean())
-    return row
+    return row if labels is None else {**row, "ari": adjusted_rand_score(labels, fit.labels_)}

@@ -325,11 +325,6 @@ class PersistenceStatistics(SeriesTransformer):
     scale : {"std", "range", "mean"} or None, default="std"
         Unit of each series: its own standard deviation, range or mean. None leaves it unscaled: features then depend on
         the level.
-    relative : bool, default=True
-        Normalize for the length of the history: count and sum per recorded value, distinct and long-lived as shares of
-        the count, entropy as a share of its maximum for that count.
-    filtrations : tuple of {"sublevel", "superlevel"}, default=("sublevel", "superlevel")
-        Which diagrams to summarise.
 
     Attributes
     ----------
@@ -342,7 +337,9 @@ class PersistenceStatistics(SeriesTransformer):
 
     Notes
     -----
-    A constant or entirely missing series has no pairs: its features are zero.
+    Features are normalized for the length of the history: count and sum per recorded value, distinct and long-lived as
+    shares of the count, entropy as a share of its maximum for that count. A constant or entirely missing series has no
+    pairs: its features are zero.
 
     Examples
     --------
@@ -358,32 +355,20 @@ class PersistenceStatistics(SeriesTransformer):
     ['sublevel_count', 'sublevel_largest', 'sublevel_distinct']
     """
 
-    def __init__(
-        self,
-        scale: str | None = "std",
-        *,
-        relative: bool = True,
-        filtrations: Sequence[str] = FILTRATIONS,
-    ) -> None:
+    def __init__(self, scale: str | None = "std") -> None:
         self.scale = scale
-        self.relative = relative
-        self.filtrations = filtrations
 
     def _learn(self, matrix: Matrix) -> None:
         scale_code(self.scale)
-        for name in self.filtrations:
-            check_choice("filtrations", name, FILTRATIONS)
 
     def _features(self, matrix: Matrix) -> FloatArray:
         table = map_rows(summarise_rows, matrix.values, len(_NAMES) + 1, scale_code(self.scale))
         features = table[:, :-1].reshape(len(table), len(FILTRATIONS), len(STATISTICS))
-        if self.relative:
-            _normalize(features, table[:, -1:])
-        chosen = [FILTRATIONS.index(name) for name in self.filtrations]
-        return features[:, chosen].reshape(len(table), -1)
+        _normalize(features, table[:, -1:])
+        return features.reshape(len(table), -1)
 
     def _names(self) -> list[str]:
-        return [f"{filtration}_{name}" for filtration in self.filtrations for name in STATISTICS]
+        return [f"{filtration}_{name}" for filtration in FILTRATIONS for name in STATISTICS]
 
 
 def _normalize(features: FloatArray, recorded: FloatArray) -> None:

@@ -5,7 +5,6 @@ import time
 import warnings
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import pandas as pd
 import pooch
 import pytest
 
@@ -147,23 +146,6 @@ def test_the_licence_is_logged_once(offer, monkeypatch):
     assert "Jeon" in licences[0]
 
 
-def test_philly_nodes_become_a_long_frame(offer):
-    offer()
-    frame = module.fetch_philly_nodes()
-    assert list(frame.columns) == ["unique_id", "ds", "y"]
-    assert pd.api.types.is_datetime64_any_dtype(frame["ds"])
-    assert frame["y"].eq(312).all()
-
-
-def test_prices_of_cdnow_are_repaired(offer):
-    body = b",customer_id,date,quantity,price\n45313,7,1997-02-25,1,10.0\n45314,7,1997-02-25,42,28.51\n"
-    target = offer(body=body, name="cdnow")
-    target.parent.mkdir()
-    target.write_bytes(body)
-    frame = module.fetch_cdnow()
-    assert frame.to_dict("list") == {"unique_id": ["7"], "ds": [pd.Timestamp("1997-02-25")], "y": [1038.51]}
-
-
 def test_a_series_is_no_job_log():
     with pytest.raises(InputError, match="no job log"):
         module.fetch_jobs("cdnow")
@@ -217,17 +199,3 @@ def test_other_logs_are_readable(at_hand, name, path):
         warnings.simplefilter("ignore", RejectedRowsWarning)
         jobs = module.fetch_jobs(name)
     assert (jobs["gpus"] > 0).any()
-
-
-def test_spot_demand_has_six_models_without_the_last_day(at_hand):
-    at_hand("traces/alibaba-spot-v2026-derived/hourly_concurrency_top_models.csv")
-    frame = module.fetch_spot_hourly("2024-01-01")
-    assert frame["unique_id"].nunique() == 6
-    assert frame["ds"].max() == pd.Timestamp("2024-01-01") + pd.Timedelta(hours=3527 - 24)
-
-
-def test_cdnow_spending(at_hand):
-    at_hand("series/cdnow/cdnow.csv")
-    frame = module.fetch_cdnow(n_customers=50)
-    assert frame["unique_id"].nunique() == 50
-    assert not frame.duplicated(["unique_id", "ds"]).any()

@@ -62,9 +62,3 @@ def test_data_is_found_in_a_wheel_before_a_checkout(tmp_path, monkeypatch):
         place.mkdir()
         (place / "registry.json").write_text("{}")
         assert registry.data_folder() == place
-
-
-def test_catalog_has_a_row_a_file():
-    table = registry.catalog()
-    assert len(table) == len(BUNDLED) + len(registry.remote_files())
-    assert table["name"].is_unique

@@ -35,13 +35,3 @@ def test_only_the_largest_types_are_shown():
     assert set(StructuralMatrixDisplay.from_graph(graph, most=2).matrix.index) == {"Conv", "Relu"}
     with pytest.raises(InputError, match="most must be"):
         StructuralMatrixDisplay.from_graph(graph, most=0)
-
-
-def test_difference_of_two_networks():
-    display = StructuralMatrixDisplay.from_difference(
-        chain("Conv", "Relu", "Gemm"), chain("Conv", "Gelu", "Gemm")
-    ).plot()
-    assert display.matrix.loc["Conv", "Relu"] == 1
-    assert display.matrix.loc["Conv", "Gelu"] == -1
-    with pytest.raises(InputError, match="the same structural matrix"):
-        StructuralMatrixDisplay.from_difference(chain("Conv", "Relu"), chain("Conv", "Relu"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +11,6 @@ from sklearn.preprocessing import FunctionTransformer
 
 import gpudemand.segments as gs
 from gpudemand import InputError
-from gpudemand.segments.rips import ENGINES
 from tests.segments.test_segmenter import population
 
 pytest.importorskip("gph", reason="needs giotto-ph (extra tda)")
@@ -30,11 +27,6 @@ def two_classes(n_users, seed=0):
     return wide[kinds != 1], kinds[kinds != 1]
 
 
-def by_rows(diagrams):
-    """Diagrams whose rows are sorted, as their order has no meaning."""
-    return np.array([diagram[np.lexsort(diagram.T)] for diagram in diagrams])
-
-
 @pytest.mark.slow
 def test_features_are_those_of_a_pipeline_of_giotto_tda(series):
     pytest.importorskip("gtda", reason="needs giotto-tda (extra giotto)")
@@ -49,13 +41,6 @@ def test_features_are_those_of_a_pipeline_of_giotto_tda(series):
     ours = gs.RipsStatistics(12, n_landmarks=None, scale=None).fit_transform(series)
     assert (ours[:, 6] > 0).all()
     np.testing.assert_allclose(ours, theirs, rtol=1e-5)
-
-
-def test_both_engines_give_the_same_diagrams(series):
-    pytest.importorskip("gtda", reason="needs giotto-tda (extra giotto)")
-    odd = np.vstack([series, np.zeros((1, 60)), np.full((1, 60), np.nan)])
-    one, two = (gs.RipsStatistics(12, n_landmarks=20, engine=engine).diagrams(odd) for engine in ENGINES)
-    np.testing.assert_allclose(by_rows(one), by_rows(two), rtol=1e-6)
 
 
 def test_diagrams_go_into_giotto_tda(series):
@@ -124,15 +109,10 @@ def test_the_homology_can_be_chosen():
     assert found.rips_statistics_.shape == (12, 9)
 
 
-def test_invalid_input_is_an_error(monkeypatch):
+def test_invalid_input_is_an_error():
     with pytest.raises(InputError, match="summary"):
         gs.RipsStatistics(summary="first").fit(np.zeros((2, 60)))
-    with pytest.raises(InputError, match="engine"):
-        gs.RipsStatistics(engine="gudhi").fit(np.zeros((2, 60)))
     with pytest.raises(InputError, match="shape"):
         gs.diagram_statistics(np.zeros((4, 3)))
     with pytest.raises(InputError, match="sample_size"):
         gs.TopologicalSegmenter(sample_size=0).fit(np.ones((2, 60)))
-    monkeypatch.setitem(sys.modules, "gtda.homology", None)
-    with pytest.raises(ImportError, match=r"gpudemand\[giotto\]"):
-        gs.RipsStatistics(engine="giotto-tda").fit(np.zeros((2, 60)))

@@ -224,15 +224,8 @@ def test_extreme_scales_neither_overflow_nor_underflow(size):
     np.testing.assert_allclose(block.transform(X * size), block.transform(X))
 
 
-def test_one_filtration_alone():
-    block = gs.PersistenceStatistics(filtrations=("superlevel",)).fit(matrix())
-    assert [name.split("_")[0] for name in block.get_feature_names_out()] == ["superlevel"] * 8
-    both = gs.PersistenceStatistics().fit_transform(matrix())
-    np.testing.assert_array_equal(block.transform(matrix()), both[:, 8:])
-
-
 def test_statistics_follow_the_transformer_conventions():
-    block = gs.PersistenceStatistics("range", relative=False)
+    block = gs.PersistenceStatistics("range")
     assert clone(block).get_params() == block.get_params()
     X = pd.DataFrame(matrix(), index=[f"u{i}" for i in range(40)])
     frame = block.set_output(transform="pandas").fit_transform(X)
@@ -240,12 +233,9 @@ def test_statistics_follow_the_transformer_conventions():
     assert list(frame.columns) == list(block.get_feature_names_out())
 
 
-@pytest.mark.parametrize(
-    ("params", "message"), [({"scale": "sd"}, "Did you mean 'std'"), ({"filtrations": ("sublevels",)}, "sublevel")]
-)
-def test_unknown_parameters_are_an_error(params, message):
-    with pytest.raises(InputError, match=message):
-        gs.PersistenceStatistics(**params).fit(matrix())
+def test_an_unknown_scale_is_an_error():
+    with pytest.raises(InputError, match="Did you mean 'std'"):
+        gs.PersistenceStatistics(scale="sd").fit(matrix())
 
 
 @pytest.mark.parametrize(
