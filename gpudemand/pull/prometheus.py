@@ -48,7 +48,7 @@ _LACKING = (
     *("partial", "truncat", "incomplete", "missing", "limit", "exceeded", "error", "fail", "unavailable"),
     *("unreachable", "not reach", "cannot", "could not", "refused", "reset", "timeout", "timed out", "cancel"),
 )
-#: How warnings begin that change no number, which servers before Prometheus 2.54 do not keep apart.
+#: Words of warnings that change no number, which servers before Prometheus 2.54 do not keep apart.
 _HARMLESS = ("promql info", "metric might not be a counter")
 #: More sentences of a server are not kept.
 _MAX_WARNINGS = 10
