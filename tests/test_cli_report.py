@@ -10,6 +10,7 @@ import pytest
 from gpudemand._array import STRING
 from gpudemand.cli.report import _asked
 from gpudemand.jobs import write_jobs
+from gpudemand.report.metrics import escaped
 from tests.report.conftest import brief, make_log, quick, undrawn  # noqa: F401
 from tests.test_cli import invoke, one_line_error
 
@@ -56,7 +57,8 @@ def test_a_plan_needs_no_other_option_and_the_working_folder_does_not_matter(fol
     assert list(by_type["A100"].values()) == [60, 1060]
     assert by_type["H100"] == 60
     assert content["settings"]["prices"] == [1, 2]
-    assert 'gpudemand_installed_gpus{report="report"} 120.0\n' in (folder / "gpus.prom").read_text()
+    label = f'report="{escaped(str((folder / "report").resolve()))}"'
+    assert f"gpudemand_installed_gpus{{{label}}} 120.0\n" in (folder / "gpus.prom").read_text()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -69,7 +71,8 @@ def test_a_due_order_is_status_three_only_where_it_is_asked_for(folder, tmp_path
     assert result.exit_code == status, result.stderr
     printed = json.loads(result.stdout)
     assert (printed["order_due"], printed["installed"], printed["lead_time"]) == (True, 1, "30D")
-    assert 'gpudemand_order_due{report="r"} 1.0\n' in (tmp_path / "m.prom").read_text()
+    label = f'report="{escaped(str((tmp_path / "r").resolve()))}"'  # another than of a folder r elsewhere
+    assert f"gpudemand_order_due{{{label}}} 1.0\n" in (tmp_path / "m.prom").read_text()
 
 
 class Asked:

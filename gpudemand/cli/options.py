@@ -159,7 +159,13 @@ _BOTH = re.compile(
     r"|(?P<before>--[\w-]+) \(\w+=\w+\)"
 )
 #: Arguments of Python whose options have other names.
-_CALLED = {"n_gpus": "gpus", "batch_size": "batch", "input_shape": "input", "input_dtype": "dtype"}
+_CALLED = {
+    "n_gpus": "gpus",
+    "batch_size": "batch",
+    "input_shape": "input",
+    "input_dtype": "dtype",
+    "timeout_s": "timeout",
+}
 
 
 def in_the_shell(text: str, names: Mapping[str, str]) -> str:

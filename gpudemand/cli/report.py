@@ -96,7 +96,7 @@ def report(
         index = build_report(jobs, asked["out"], previous=asked["previous"], style=asked["style"], **study)
     numbers = json.loads((index.parent / "report.json").read_bytes())
     if asked["metrics"] is not None:
-        write_metrics(asked["metrics"], numbers, index.resolve().parent.name)
+        write_metrics(asked["metrics"], numbers, str(index.resolve().parent))
     typer.echo(_as_json(index, numbers) if as_json else index.resolve().as_uri())
     if check and numbers["order"]["due"]:
         raise typer.Exit(ORDER_DUE)

@@ -41,7 +41,17 @@ _NO_ANSWER = (
     "Connection reset",
 )
 _CLOCKS_APART = pd.Timedelta("5min")
+_DAY_S = 86_400
 _TEMPORARY = (429, 500, 502, 503, 504)
+#: Words of warnings that say that an answer lacks something; Prometheus', Thanos', Cortex' and M3's have some of them.
+_LACKING = (
+    *("partial", "truncat", "incomplete", "missing", "limit", "exceeded", "error", "fail", "unavailable"),
+    *("unreachable", "not reach", "cannot", "could not", "refused", "reset", "timeout", "timed out", "cancel"),
+)
+#: Words of warnings that change no number, which servers before Prometheus 2.54 do not keep apart.
+_HARMLESS = ("promql info", "metric might not be a counter")
+#: More sentences of a server are not kept.
+_MAX_WARNINGS = 10
 _TOO_MUCH = ("too many samples", "timed out", "timeout", "exceeded maximum resolution", "query_timeout", "canceled")
 
 
@@ -56,6 +66,15 @@ class _Bearer(AuthBase):
         if self.token:
             request.headers["Authorization"] = f"Bearer {self.token}"
         return request
+
+
+def _checked_token(token: str | None) -> str | None:
+    """Token as it is sent, without the line end of the file that it came from; messages never repeat it."""
+    token = (token or "").strip() or None
+    if token and not re.fullmatch("[!-~]+", token):
+        problem = "holds a blank or another character that no bearer token has"
+        raise InputError(f"the token {problem}; pass it as it was issued (--token, or PROMETHEUS_TOKEN).")
+    return token
 
 
 class _TooMuchError(InputError):
@@ -74,6 +93,7 @@ class PrometheusClient:
     certificate authorities of the server, a PEM file. `certificate`, `key`: own certificate and key, PEM files.
     `timeout_s`: of one request, from its begin to the end of the answer; after twice as long without an answer, the
     client gives up. `first_pause_s`: pause before a request is repeated for the first time; it doubles each time.
+    `warned`: sentences on what the server warned of in answers that count; a pull clears them first.
 
     Proxies of the environment (``http_proxy``, ``https_proxy``, ``no_proxy``) are used; credentials are never given to
     one in clear text, so with them an http address behind a proxy is refused.
@@ -91,11 +111,19 @@ class PrometheusClient:
     key: Path | None = None
     timeout_s: float = 120.0
     first_pause_s: float = 1.0
+    warned: set[str] = field(default_factory=set, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
+        check_number("timeout_s", self.timeout_s, 0, _DAY_S, open_low=True)
+        check_number("first_pause_s", self.first_pause_s, 0, _DAY_S)
+        self.token = _checked_token(self.token)
+        try:
+            parts = urlsplit(self.url)
+        except ValueError:
+            parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InputError(f"url={shorten(self.place)!r} is no address; write one like http://prometheus:9090.")
+            shown = self.url.rpartition("@")[2].partition("?")[0]  # nobody's password
+            raise InputError(f"url={shorten(shown)!r} is no address; write one like http://prometheus:9090.")
         proxy = select_proxy(self.url, get_environ_proxies(self.url))
         if proxy and parts.scheme == "http" and (self.token or self.user):  # of https it sees the name of the host only
             raise InputError(
@@ -109,8 +137,11 @@ class PrometheusClient:
         self._session = requests.Session()
         self._session.auth = _Bearer(self.token)
         if self.user and not self.token:
-            # As bytes, which are sent as they are; requests would refuse text beyond Latin-1.
-            self._session.auth = HTTPBasicAuth(self.user.encode(), (self.password or "").encode())
+            # As bytes, which are sent as they are; requests would refuse text beyond Latin-1. A line end is of a file.
+            words = [
+                text.rstrip("\r\n").encode("utf-8", "surrogateescape") for text in (self.user, self.password or "")
+            ]
+            self._session.auth = HTTPBasicAuth(*words)
         self._session.verify = str(self.ca) if self.ca else True
         if self.certificate:
             own = str(self.certificate)
@@ -179,8 +210,25 @@ class PrometheusClient:
         content = self._content(answer, body)
         if isinstance(content, dict) and content.get("isPartial"):  # VictoriaMetrics: sums are too low
             raise _TemporaryError(f"{self.place} answers with a part of what it stores only.")
+        self._check_warnings(content)
         self._check_clock(answer)
         return content
+
+    def _check_warnings(self, content: Any) -> None:
+        """Raise if a server, such as one of Prometheus that reads remote stores, warns that its answer lacks something.
+
+        Other warnings are kept, but for those that change no number.
+        """
+        told = content.get("warnings") if isinstance(content, dict) else None
+        texts = [str(text) for text in told] if isinstance(told, list) else []
+        for text in texts:
+            said, small = shorten(" ".join(text.split()).rstrip("."), 200), text.lower()
+            if any(words in small for words in _HARMLESS):
+                continue
+            if any(words in small for words in _LACKING):
+                raise _TemporaryError(f"{self.place} warns that its answer lacks something ({said}).")
+            if len(self.warned) < _MAX_WARNINGS:
+                self.warned.add(f"Prometheus warned of an answer: {said}.")
 
     def _get(self, fields: dict[str, str], seconds: float) -> tuple[requests.Response, bytes]:
         body, end = bytearray(), time.monotonic() + seconds
@@ -396,12 +444,14 @@ def pull_prometheus(
     Warns
     -----
     UnlikelyJobsWarning
-        For what does not add up, such as an exporter that shows a part of the cards; reports on the store say it, too.
+        For what does not add up, such as an exporter that shows a part of the cards, and what the server warns of;
+        reports on the store say it, too.
     """
     progress = progress or LOGGER.info
     width = parse_duration(step)
     check_number("step", width.total_seconds(), 1, 86400, integer=True)
     check_number("points", points, 1, MAX_POINTS, integer=True)
+    client.warned.clear()
     with open_store(Path(into)) as store:
         if not replace:
             _check_source(store, client.place)
@@ -413,17 +463,18 @@ def pull_prometheus(
             progress(f"Reading {part[0]:%Y-%m-%d %H:%M} to {part[-1] + width:%Y-%m-%d %H:%M}")
             scraped = _put(store, done, client, nodes, part, replace=replace)
             _note(store, done, client.place, part, scraped, width)
-        _note_doubts(store, nodes.doubts, client.place)
+            _keep_doubts(store, nodes.doubts | client.warned)
+        if SOURCE in store.about["pulls"]:
+            warn_doubts(sorted(nodes.doubts | client.warned), client.place)
     return done
 
 
-def _note_doubts(store: Store, doubts: set[str], place: str) -> None:
-    """Keep what does not add up, also of earlier pulls, in the store, and warn of it."""
+def _keep_doubts(store: Store, doubts: set[str]) -> None:
+    """Keep what does not add up in the store, beside that of earlier pulls."""
     state = store.about["pulls"].get(SOURCE)
-    if doubts and state is not None:
+    if state is not None and not doubts <= set(state.get("doubts", ())):
         state["doubts"] = sorted({*state.get("doubts", ()), *doubts})
         store.commit()
-        warn_doubts(sorted(doubts), place)
 
 
 def _check_source(store: Store, place: str) -> None:

@@ -319,6 +319,7 @@ def pull_slurm(
         def read(select: Sequence[str], cluster: str | None) -> None:
             with store.scratch("sacct.psv") as answer:
                 call(sacct_command(fields, select, cluster), answer)
+                _check_answer(answer, len(fields))
                 _take(store, done, answer, shards)
 
         if files:
@@ -524,10 +525,10 @@ def _take_files(
     for given in files:
         progress(f"Reading {given.name}")
         with as_file(existing_path(given), NO_LIMITS) as file:
+            _check_whole(file, given.name)
             if (events := events_of_file(file)) is not None:
                 keep_events(store, events)
                 continue
-            _check_whole(file, given.name)
             jobs = _take(store, done, file, shards, tz)
         if jobs is None:
             continue
@@ -552,6 +553,23 @@ def _check_whole(file: Path, name: str) -> None:
         content.seek(max(file.stat().st_size - 1, 0))
         if content.read() not in (b"\n", b""):
             raise InputError(f"{name!r} ends within a line, as if it had been cut off; copy it again.")
+
+
+def _check_answer(file: Path, n_fields: int) -> None:
+    """Raise for an answer of sacct without its end; its status is 0 also where the disk was full."""
+    with file.open("rb") as content:
+        content.seek(max(file.stat().st_size - _LONGEST_LINE, 0))
+        end = content.read()
+    last = end[end.rfind(b"\n", 0, -1) + 1 :]
+    if not last.endswith(b"\n") or last.count(b"|") != n_fields - 1:
+        raise InputError(
+            "sacct's answer ends within a line, as if it had been cut off, and does not count; see whether the disk of "
+            "the store is full, and pull again."
+        )
+
+
+#: In bytes; the fields that are asked for hold no text of users.
+_LONGEST_LINE = 1 << 20
 
 
 def _check_zone(store: Store, jobs: pd.DataFrame, name: str) -> None:

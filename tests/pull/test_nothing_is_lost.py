@@ -37,6 +37,7 @@ class Server:
         self.down = {BEGIN + (first + k) * HOUR for k in range(30)}
         self.said: dict[tuple[object, ...], float] = {}
         self.part: dict[tuple[object, ...], float] = {}
+        self.warned: set[str] = set()
 
     def samples(self, query, times, refused=None):
         self.fails_after -= 1

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from gpudemand._validation import InputError, UnlikelyJobsWarning
 from gpudemand.cli.app import app
+from gpudemand.jobs.plausibility import doubts
 from gpudemand.pull import kubernetes, prometheus
 from gpudemand.pull.prometheus import PrometheusClient
 from gpudemand.store import read_store
@@ -318,6 +319,8 @@ def test_a_server_that_hangs(server, tmp_path):
     [
         (["--user", "lab"], {"PROMETHEUS_PASSWORD": "päss"}, "Basic bGFiOnDDpHNz"),
         ([], {"PROMETHEUS_TOKEN": "no-hex-word"}, "Bearer no-hex-word"),
+        ([], {"PROMETHEUS_TOKEN": " no-hex-word\r\n"}, "Bearer no-hex-word"),
+        (["--user", "lab"], {"PROMETHEUS_PASSWORD": "päss\n"}, "Basic bGFiOnDDpHNz"),
     ],
 )
 def test_credentials(server, tmp_path, options, environment, wanted):
@@ -526,6 +529,29 @@ def test_a_server_that_sends_on_is_not_followed(server, tmp_path):
         pull(server, tmp_path / "store")
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--token", "hunter\n2"], "the token holds a blank or another character"),
+        (["--token", "Bearer hunter2"], "the token holds a blank or another character"),
+        (["--token", "hunter2\N{EURO SIGN}"], "the token holds a blank or another character"),
+        (["--token", "hunter2\udcff"], "the token holds a blank or another character"),
+        (["--url", "ada:hunter2@prometheus:9090"], "--url 'prometheus:9090' is no address"),
+        (["--url", "https://ada:hunter2\N{ACCOUNT OF}@prometheus"], "--url 'prometheus' is no address"),
+        (["--url", "https://ada:hunter2@[::1"], "--url '[::1' is no address"),
+        (["--timeout", "-3"], "--timeout must be a number above 0 and at most 86400; got -3.0."),
+        (["--timeout", "nan"], "--timeout must be a number above 0"),
+        (["--timeout", "1e300"], "--timeout must be a number above 0"),
+    ],
+)
+def test_what_cannot_be_sent_is_said_without_secrets(tmp_path, options, message):
+    place = ["pull", "prometheus", "--into", str(tmp_path / "store"), "--url", "http://127.0.0.1:9", "--quiet"]
+    result = CliRunner().invoke(app, [*place, *options])
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "hunter" not in result.output
+
+
 @pytest.mark.parametrize(("token", "wanted"), [("no-hex-word", "Bearer no-hex-word"), (None, None)])
 def test_credentials_of_a_netrc_are_not_sent(server, tmp_path, monkeypatch, token, wanted):
     (tmp_path / "netrc").write_text("default login ada password hunter2\n")
@@ -550,6 +576,49 @@ def test_a_partial_answer_lowers_nothing(server, tmp_path):
     with pytest.raises(InputError, match="a part of what it stores only, 5 times in a row"):
         pull(server, tmp_path)
     assert read_store(tmp_path).read("usage").equals(before)
+
+
+def warning(said: str, name: str = "label_nvidia_com_gpu_product") -> tuple[int, bytes, dict[str, str]]:
+    content = {"status": "success", "warnings": [said], "data": {"result": RECORDED.get(name, [])}}
+    return 200, json.dumps(content).encode(), {}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "remote_read: error sending request: Post http://store: connect: connection refused",
+        "receive series from Addr: store:10901: rpc error: code = Unavailable",
+        "PromQL warning: results truncated, store unreachable",
+        "max_fetch_series_limit_applied",
+    ],
+)
+def test_answers_that_lack_something_are_not_stored(server, tmp_path, said):
+    pull(server, tmp_path)
+    before = read_store(tmp_path).read("usage")
+    server.faults = [warning(said)] * 5
+    with pytest.raises(InputError, match=r"warns that its answer lacks something \(.*\), 5 times in a row; try again"):
+        pull(server, tmp_path)
+    assert read_store(tmp_path).read("usage").equals(before)
+    server.faults = [warning(said)]
+    assert pull(server, tmp_path).samples
+
+
+@pytest.mark.parametrize("said", ["PromQL info: metric might not be a counter, limit", "metric might not be a counter"])
+def test_warnings_that_change_no_number_are_nothing(server, said):
+    own = client(server)
+    server.faults = [warning(said)]
+    own.samples(kubernetes.PODS, pd.DatetimeIndex([FIRST]))
+    assert not own.warned
+
+
+def test_other_warnings_are_said_and_stay_with_the_store(server, tmp_path):
+    server.faults = [warning("No StoreAPIs matched for this query.")]
+    with pytest.warns(UnlikelyJobsWarning, match="Prometheus warned of an answer: No StoreAPIs matched"):
+        pull(server, tmp_path)
+    pull(server, tmp_path)
+    assert doubts(pulled_usage(tmp_path).attrs) == [
+        "Prometheus warned of an answer: No StoreAPIs matched for this query."
+    ]
 
 
 @pytest.mark.parametrize(("label", "query"), [("node", kubernetes.ALLOCATABLE), ("namespace", kubernetes.PODS)])

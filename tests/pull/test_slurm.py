@@ -349,3 +349,10 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path):
     file.write_bytes(file.read_bytes()[:-2])
     with pytest.raises(InputError, match=r"'sacct.psv' ends within a line"):
         slurm.pull_slurm(tmp_path / "store", files=[file], tz="UTC")
+
+
+def test_events_that_are_cut_off_are_refused(tmp_path):
+    file = tmp_path / "sacctmgr-events.psv"
+    file.write_text("Cluster|NodeName|TimeStart|TimeEnd|State|TRES\nlab||1780000000|Unknown||gres/gpu:a100=6")
+    with pytest.raises(InputError, match=r"'sacctmgr-events.psv' ends within a line"):
+        slurm.pull_slurm(tmp_path / "store", files=[file])

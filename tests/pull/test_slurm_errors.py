@@ -7,7 +7,8 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.pull import slurm
-from tests.pull.conftest import HERE
+from gpudemand.store import read_store
+from tests.pull.conftest import HERE, stored
 
 pytestmark = pytest.mark.usefixtures("quick_stores")
 LAST = "2026-11-22 19:20"
@@ -65,6 +66,31 @@ def test_a_failure_in_the_middle_keeps_what_was_pulled(cluster, tmp_path):
     with pytest.raises(InputError, match="sacct failed"):
         cluster.pull(tmp_path / "store")
     assert sorted(path.name for path in (tmp_path / "store").glob("*/*")) == before
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        lambda text: text[:-2],
+        lambda text: text[:20],
+        lambda text: b"",
+        lambda text: text[: text.rindex(b"|")] + b"\n",
+    ],
+)
+def test_an_answer_that_is_cut_off_is_not_taken(cluster, tmp_path, monkeypatch, cut):
+    store = tmp_path / "store"
+    cluster.pull(store, "2026-11-22 19:03:05")
+    before, jobs = read_store(store).about, len(stored(store))
+    whole = slurm.call
+
+    def call(words, answer):
+        whole(words, answer)
+        answer.write_bytes(cut(answer.read_bytes()))
+
+    monkeypatch.setattr(slurm, "call", call)
+    with pytest.raises(InputError, match=r"^sacct's answer ends within a line.*, and pull again\.$"):
+        cluster.pull(store, LAST)
+    assert (read_store(store).about, len(stored(store))) == (before, jobs)  # so the next pull reads the period again
 
 
 def test_a_field_that_this_slurm_lacks(cluster, tmp_path):
