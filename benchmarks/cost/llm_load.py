@@ -97,6 +97,8 @@ _YEARS = {
 #: Whose scripts do not interleave, or whose tables print where they do.
 _NOT_INTERLEAVED = ("bigscience-workshop/bigscience", "NVIDIA-NeMo/Megatron-Bridge")
 _NO_SEQUENCE_PARALLELISM = ("bigscience-workshop/bigscience", "NVIDIA/NeMo-Framework-Launcher", "whitecircle/halo")
+#: Recipes whose experts are divided by tensor parallelism too, by notes to some of their rows.
+_DIVIDED_EXPERTS = {("NVIDIA/dgxc-benchmarking", name) for name in ("grok-1", "llama-4-maverick")}
 #: Encoder-decoders of a source and tokens of their targets, from its configurations.
 _T5 = {"model_type": "t5", "is_gated_act": True, "d_kv": 64, "vocab_size": 29184}
 _ENCODER_DECODERS = {
@@ -354,6 +356,9 @@ def _optimizer(row: dict[str, Any]) -> str | None:
 def _layout(row: dict[str, Any]) -> Parallel | None:
     degrees: dict[str, Any] = {name: _whole(row[f"{name}_parallel"]) or 1 for name in ("tensor", "pipeline", "context")}
     degrees["expert"] = _whole(row["expert_parallel"])
+    divided = (row["source"], re.sub(r" \(.*\)", "", str(row["model"]))) in _DIVIDED_EXPERTS
+    # Other recipes that spread experts over GPUs leave their matrices whole.
+    degrees["expert_tensor"] = 1 if (degrees["expert"] or 1) > 1 and not divided else None
     degrees["virtual_pipeline"] = _whole(row["virtual_pipeline"]) or (1 if row["source"] in _NOT_INTERLEAVED else None)
     sharding = row["sharding"] if isinstance(row["sharding"], str) else None
     if row["source"] in _DEEPSPEED and row["method"] == "full-finetune":

@@ -108,6 +108,7 @@ def cost(
     virtual_pipeline: options.VirtualPipeline = None,
     context: options.Context = None,
     expert: options.Expert = None,
+    expert_tensor: options.ExpertTensor = None,
     zero: options.Zero = None,
     sharding: options.Sharding = None,
     micro_batch: options.MicroBatch = None,
@@ -144,7 +145,7 @@ def cost(
     about |= {"micro_batch": micro_batch, "accumulate": accumulate}
     about |= {"checkpointing": "full" if checkpointing else "selective" if selective else None}
     degrees = {"data": data, "tensor": tensor, "pipeline": pipeline, "virtual_pipeline": virtual_pipeline}
-    degrees |= {"context": context, "expert": expert}
+    degrees |= {"context": context, "expert": expert, "expert_tensor": expert_tensor}
     large: dict[str, Any] = {
         "lora": lora,
         "bits": bits,

@@ -23,6 +23,9 @@ Pipeline = Annotated[int | None, typer.Option(help="Large models: stages of cons
 VirtualPipeline = Annotated[int | None, typer.Option(help="Large models: parts of a stage, which are interleaved.")]
 Context = Annotated[int | None, typer.Option(help="Large models: GPUs that share the tokens of a sample.")]
 Expert = Annotated[int | None, typer.Option(help="Large models: GPUs that the experts of a layer are spread over.")]
+ExpertTensor = Annotated[
+    int | None, typer.Option(help="Large models: GPUs that share each matrix of an expert, by default as --tensor.")
+]
 Zero = Annotated[int | None, typer.Option(help="Large models: level of ZeRO, 0 to 3.")]
 Sharding = Annotated[str | None, typer.Option(help="Large models: none, zero1, zero2, zero3, fsdp or hsdp.")]
 MicroBatch = Annotated[int | None, typer.Option(help="Samples at once on each GPU.")]

@@ -263,7 +263,8 @@ class TrainingJob:
         self._set("attention", self.attention or ("flash" if "bf16" in self.hardware.precisions else "eager"))
         self._set("layout", "contiguous")
         self._set("execution", self.execution or "eager")
-        self.run  # noqa: B018 (raises for a layout or a batch that does not suit)
+        assert self.run is not None  # made here: it raises for a layout or a batch that does not suit
+        self.run.check_positions()
 
     def _check_traced(self) -> None:
         for name in _OF_TRANSFORMERS:
@@ -301,7 +302,7 @@ class TrainingJob:
         layout = Parallel() if self.parallel is None else self.parallel.resolved(self.n_gpus)
         if layout.sharding is None:
             raise InputError("the sharding of a traced network has to be known; give Parallel(sharding=...).")
-        if layout.model * layout.expert_degree > 1:
+        if layout.model * layout.expert_degree * (layout.expert_tensor or 1) > 1:
             raise InputError(
                 "a traced network can be sharded and accumulated, but not split by tensor, pipeline, context or "
                 "expert; a job from a configuration can."
@@ -601,6 +602,15 @@ class TrainingRun:
     def sample_flops(self) -> float:
         """Operations of forward and backward pass of a sample, nothing recomputed."""
         return sum(one.model.model_flops(one.seq_len) * one.seq_len for one in self.stacks)
+
+    def check_positions(self) -> None:
+        """Raise an `InputError` if a sample is longer than the learned positions of a stack."""
+        for one in self.stacks if self.length is not None else ():
+            if 0 < one.model.positions < one.seq_len:
+                raise InputError(
+                    f"{one.model.name} has {one.model.positions:,} learned positions, too few for {one.seq_len:,} "
+                    f"tokens; give shorter samples (seq_len), or a configuration with more positions."
+                )
 
     @functools.cached_property
     def stacks(self) -> tuple[TrainingRun, ...]:

@@ -99,6 +99,7 @@ _ASSUMED: dict[str, Callable[[TrainingRun], Any]] = {
     "tensor parallel": lambda way: way.layout.tensor,
     "pipeline": lambda way: way.layout.pipeline,
     "expert parallel": lambda way: way.layout.expert_degree,
+    "expert tensor parallel": lambda way: way.layout.expert_tensor_degree if way.model.routed_experts else 1,
     "interleaving": lambda way: way.layout.virtual_degree,
     "sharding": lambda way: way.layout.sharding,
     "micro-batch": lambda way: way.micro_batch,
@@ -107,6 +108,7 @@ _ASSUMED: dict[str, Callable[[TrainingRun], Any]] = {
 _COUNTED = ("seq_len", "expert parallel", "interleaving")
 #: Options that follow from others where a job leaves them out -> its value for them, and that of a way.
 _IMPLIED: dict[str, tuple[Callable[[TrainingJob], Any], Callable[[TrainingRun], Any]]] = {
+    "expert tensor parallel": (lambda job: _stated_expert_tensor(job), _ASSUMED["expert tensor parallel"]),
     "checkpointing": (lambda job: job.checkpointing, lambda way: way.checkpointing or "none"),
     "optimizer": (lambda job: job.optimizer, lambda way: way.optimizer or "adamw"),
     "kernels": (lambda job: job.kernels, lambda way: "fused" if way.is_tuned else "plain"),
@@ -123,6 +125,12 @@ _IMPLIED: dict[str, tuple[Callable[[TrainingJob], Any], Callable[[TrainingRun], 
 }
 
 
+def _stated_expert_tensor(job: TrainingJob) -> str | None:
+    layout = job.run.parallel if job.run is not None else None
+    assumed = layout is not None and job.model.routed_experts and layout.assumes_expert_tensor
+    return None if assumed else "stated"
+
+
 def assumptions(run: TrainingRun) -> list[str]:
     """What is assumed of a run that does not say it, with its share of public projects or its weight if not certain.
 
@@ -132,6 +140,7 @@ def assumptions(run: TrainingRun) -> list[str]:
     >>> for line in assumptions(TrainingJob.from_config("mixtral-8x7b", 4096, device="H100", n_gpus=64, **about).run):
     ...     print(line)
     expert parallel 8, seen in 65 % of such runs
+    expert tensor parallel 1, at a weight of 65 %
     interleaving 4, seen in 85 % of such runs
     optimizer adamw, as usual with the rest
     kernels fused, as usual with the rest

@@ -212,15 +212,14 @@ def _passing(column: Mapping[str, FloatArray], coefficients: Mapping[str, float]
 def _stage_terms(run: TrainingRun, stage: int) -> dict[str, float]:
     trained = _trained(run, stage)
     weight, gradient, state = parameter_bytes(run)
-    replicas = run.layout.replicas
-    expert_replicas = (
-        max(replicas * run.layout.tensor / run.layout.expert_degree, 1.0) if run.layout.expert_degree > 1 else replicas
-    )
+    layout, node = run.layout, run.job.hardware.node_gpus
 
     def held(amounts: tuple[float, float], what: str) -> float:
         """Of dense and expert amounts, what one GPU holds."""
-        by = _shard_size(run) if ("states", "gradients", "parameters").index(what) < run.layout.divided else 1
-        return amounts[0] / min(by, replicas) + amounts[1] / min(by, expert_replicas)
+        if ("states", "gradients", "parameters").index(what) >= layout.divided:
+            return sum(amounts)
+        dense, experts = (layout.shard_size(size, node) for size in (layout.replicas, layout.expert_replicas))
+        return amounts[0] / dense + amounts[1] / experts
 
     parameters = weight * held(_stage_parameters(run, stage), "parameters") + _adapter_bytes(run, trained)
     return {
@@ -295,8 +294,7 @@ def _stage_parameters(run: TrainingRun, stage: int) -> tuple[float, float]:
     # In another stage than the embedding a tied head is a copy.
     after += run.model.vocab * run.model.hidden if run.model.tied and layout.pipeline > 1 else 0
     ends = before * (stage == 0) + after * (stage == layout.pipeline - 1)
-    split = layout.expert_degree if layout.expert_degree > 1 else layout.tensor
-    return (shared + ends) / layout.tensor, experts / split
+    return (shared + ends) / layout.tensor, experts / layout.expert_split
 
 
 def _ends(run: TrainingRun) -> tuple[int, int]:
@@ -350,11 +348,12 @@ def _gathered(run: TrainingRun) -> float:
         return 0.0
     layout, ends = run.layout, sum(_ends(run))
     sizes = [(stack.shared_parameters, stack.expert_parameters, bool(stack.experts)) for stack in run.model.stacks]
-    layer = max(own(sparse=sparse) + routed(sparse=sparse) / layout.expert_degree for own, routed, sparse in sizes)
+    t, e = layout.tensor, layout.expert_split
+    layer = max(own(sparse=sparse) / t + routed(sparse=sparse) / e for own, routed, sparse in sizes)
     gradients = 1.0 if run.job.adapter is None else 0.0
     quantised = 1.0 if run.job.adapter is None else run.job.adapter.bits / 16.0
     itemsize = _HALF if run.is_mixed else _SINGLE
-    return itemsize * (layer * (2.0 * quantised + gradients) + ends * (1.0 + gradients)) / layout.tensor
+    return itemsize * (layer * (2.0 * quantised + gradients) + ends / t * (1.0 + gradients))
 
 
 def _buffers(run: TrainingRun, trained: float, gradient: float) -> float:

@@ -11,6 +11,7 @@ from gpudemand._array import FloatArray
 from gpudemand.cost.job import TrainingRun
 from gpudemand.cost.large_memory import Terms, layer_activations, layer_saved_bytes, parameter_bytes
 from gpudemand.cost.roofline import LAUNCH_S, all_to_all_seconds, ring_seconds
+from gpudemand.cost.transformer import Matrix
 
 #: Bytes of a number in half precision.
 _HALF = 2.0
@@ -59,7 +60,7 @@ def _stack_terms(run: TrainingRun, share: float, head: float) -> dict[str, float
     dense = sum(2.0 * count * matrix.size * matrix.active for count, matrix in sizes if matrix.copies == 1)
     routed = sum(2.0 * count * matrix.size * matrix.active for count, matrix in sizes if matrix.copies > 1)
     # Without sequence parallelism each GPU sends all its tokens to the experts.
-    sharing = layout.tensor if layout.sequence or layout.expert_degree == 1 else 1
+    sharing = layout.tensor if layout.sequence else layout.expert_tensor_degree
     peak, half = matrix_peak(run, quantised=run.is_quantised), matrix_peak(run)
     moved = products * tokens / layout.pipeline * _layer_bytes(run) / run.job.hardware.bandwidth
     return {
@@ -182,14 +183,9 @@ def _layer_bytes(run: TrainingRun) -> float:
 
 def _weight_traffic(run: TrainingRun) -> float:
     """Bytes of weights and their gradients that each micro-batch reads and writes."""
-    model, layout = run.model, run.layout
-    active = model.n_parameters - sum(
-        count * model.expert_parameters(sparse=sparse) * (1.0 - 1.0 / layout.expert_degree)
-        for sparse, count in model.layer_kinds
-    )
     gradients = 3.0 if run.job.adapter is None else 0.0
-    moved = _HALF * (_passes(run)[0] + gradients) * active + _norm_traffic(run)
-    return moved / layout.tensor / layout.pipeline
+    norms = _norm_traffic(run) / run.layout.tensor / run.layout.pipeline
+    return _HALF * (_passes(run)[0] + gradients) * sum(_local_parameters(run)) + norms
 
 
 def _norm_traffic(run: TrainingRun) -> float:
@@ -231,6 +227,8 @@ TIME_PRIORS = {
 _REFERENCE = 312e12
 #: Year of the software, where nothing is said.
 USUAL_YEAR = 2024.0
+#: Newton-Schulz iterations of Muon (Jordan et al., kellerjordan.github.io/posts/muon, 2024).
+_NEWTON_SCHULZ = 5.0
 #: Bytes a second of an optimizer in the memory of a host, a GPU: eight GPUs share some 200 GB/s.
 _HOST = 25e9
 
@@ -280,7 +278,7 @@ def step_seconds(terms: Terms, coefficients: Mapping[str, float]) -> FloatArray:
     data = np.where(tuned, c["data, fused"], c["data"])
     work = work + _exposed(data * column["gather"], work) + _exposed(column["swap"], work) + column["host"]
     every = column["micro_batches"] * work * (1.0 + c["bubble"] * column["bubble"])
-    last = _exposed(data * column["reduce"], work) + column["update"]
+    last = _exposed(data * column["reduce"], work) + column["update"] + c["products"] * column["orthogonalise"]
     faster = np.where(column["experts"] > 0, c["year, experts"], c["year, fused"]) * tuned
     return np.asarray((every + last) * np.exp(-faster * column["years"]))
 
@@ -306,14 +304,28 @@ def _within_replica(run: TrainingRun, passes: float) -> dict[str, float]:
     reduce = ring_seconds(device, hidden, t)
     keys = 2.0 * _HALF * tokens * (model.kv_rank or model.kv_width / t)
     sent = _HALF * tokens * model.expert_width / t
-    routed = all_to_all_seconds(device, sent, layout.expert_degree, model.active_experts)
+    shared = layout.expert_tensor_degree if layout.expert_degree > 1 else 1
+    routed = all_to_all_seconds(device, sent, layout.expert_degree, model.active_experts, shared)
+    # What arrives is gathered among those that share an expert's matrices, and their sums are scattered.
+    received = sent * model.active_experts * shared
+    routed += ring_seconds(device, received, shared, passes=1.0)
     send = ring_seconds(device, hidden / t, 2, t * layout.context * (layout.data or 1), passes=1.0)
     return {
-        "tensor": 2.0 * passes * layers * reduce,
+        "tensor": passes * _reduces(run) / layout.pipeline * reduce,
         "context": passes * layers * ring_seconds(device, keys * layout.context, layout.context, t, passes=1.0),
         "expert": 2.0 * passes * model.sparse_layers / layout.pipeline * routed,
         "pipeline": 2.0 * layout.virtual_degree * send * (layout.pipeline > 1),
     }
+
+
+def _reduces(run: TrainingRun) -> float:
+    """Sums over the GPUs of tensor parallelism in a pass of all layers: of attention, and of a feed-forward part.
+
+    Routed experts that GPUs share take the tokens as they are divided.
+    """
+    model = run.model
+    divided = model.sparse_layers if run.layout.expert_degree > 1 and not model.shared_ffn else 0
+    return 2.0 * model.layers - divided
 
 
 def _gathering(run: TrainingRun, passes: float) -> dict[str, float]:
@@ -343,19 +355,53 @@ def _local_parameters(run: TrainingRun) -> tuple[float, float]:
     """Parameters of a GPU, before data parallelism divides them: without the routed experts, and these."""
     model, layout = run.model, run.layout
     experts = model.routed_parameters
-    split = layout.expert_degree if layout.expert_degree > 1 else layout.tensor
-    return (model.n_parameters - experts) / layout.tensor / layout.pipeline, experts / split / layout.pipeline
+    dense = (model.n_parameters - experts) / layout.tensor
+    return dense / layout.pipeline, experts / layout.expert_split / layout.pipeline
 
 
 def _replicas(run: TrainingRun) -> tuple[int, int]:
     """GPUs that hold the same parameters, of all but the experts and of these."""
-    layout, size = run.layout, run.layout.replicas
-    return size, max(size * layout.tensor // layout.expert_degree, 1) if layout.expert_degree > 1 else size
+    return run.layout.replicas, run.layout.expert_replicas
 
 
 def _host_link(run: TrainingRun) -> float:
     link = run.job.hardware.pcie_bandwidth / 2.0
     return 16e9 if math.isnan(link) else link
+
+
+def _orthogonalising(run: TrainingRun) -> float:
+    """Seconds of Muon's iterations, in half precision, once a step.
+
+    Each GPU works on what it holds of the matrices of the layers, and on all of it unless the states are divided:
+    then whole matrices are dealt out to the replicas, as Megatron's layer-wise optimizer does.
+    """
+    if run.optimizer != "muon":
+        return 0.0
+    layout, device = run.layout, run.job.hardware
+    split, replicas = (layout.tensor, layout.expert_split), _replicas(run) if layout.divided else (1, 1)
+    sizes = [
+        (matrix.copies > 1, count * matrix.copies * _iterations(sides))
+        for stack, sparse, count in run.model.all_layers
+        for matrix in stack.matrices(sparse=sparse)
+        for sides in _trained_sides(run, matrix)
+    ]
+    held = sum(flops / split[routed] / replicas[routed] for routed, flops in sizes) / layout.pipeline
+    half = "bf16" if "bf16" in device.precisions else "fp16"
+    return held / _SUSTAINED.get(device.architecture, 1.0) / device.peak(half)
+
+
+def _trained_sides(run: TrainingRun, matrix: Matrix) -> list[tuple[int, int]]:
+    """Sides of what is trained of a matrix: itself, or its adapter's two."""
+    if run.job.adapter is None:
+        return [(matrix.inputs, matrix.outputs)]
+    rank = run.job.adapter.rank
+    return [(matrix.inputs, rank), (rank, matrix.outputs)] if run.job.adapter.covers(matrix) else []
+
+
+def _iterations(sides: tuple[int, int]) -> float:
+    """Operations of the Newton-Schulz iterations of a matrix, three products each, all as wide as its short side."""
+    short, long = sorted(sides)
+    return _NEWTON_SCHULZ * (4.0 * short**2 * long + 2.0 * short**3)
 
 
 def _once(run: TrainingRun) -> dict[str, float]:
@@ -367,7 +413,7 @@ def _once(run: TrainingRun) -> dict[str, float]:
     _, gradient, state = parameter_bytes(run)
     divided = sum(trained) if layout.sharding == "none" else held
     moved = 2.0 * state + gradient + 10.0
-    terms = {"reduce": 0.0, "update": divided * moved / device.bandwidth}
+    terms = {"reduce": 0.0, "update": divided * moved / device.bandwidth, "orthogonalise": _orthogonalising(run)}
     if not layout.shards_parameters:
         passes, weight = (2.0, 0.0) if layout.sharding == "none" else (1.0, _weight_bytes(run))
         for amount, size in zip(trained, replicas, strict=True):

@@ -11,8 +11,8 @@ from gpudemand.cost.transformer import Matrix, Transformer
 #: What is divided among the GPUs of data parallelism: optimizer states (``zero1``), also gradients (``zero2``), also
 #: parameters (``zero3``, ``fsdp``; ``hsdp`` within a node only).
 SHARDING = ("none", "zero1", "zero2", "zero3", "fsdp", "hsdp")
-_DEGREES = ("tensor", "pipeline", "virtual_pipeline", "context", "expert")
-_MAY_BE_UNKNOWN = ("data", "virtual_pipeline", "expert")
+_DEGREES = ("tensor", "pipeline", "virtual_pipeline", "context", "expert", "expert_tensor")
+_MAY_BE_UNKNOWN = ("data", "virtual_pipeline", "expert", "expert_tensor")
 #: Names of groups of matrices that adapters are put on.
 _GROUPS = {
     "all-linear": None,
@@ -34,13 +34,16 @@ class Parallel:
     tensor, pipeline, context : int, default=1
         GPUs that share each matrix, that hold a part of the layers each, and that share each sequence.
     virtual_pipeline, expert : int, optional
-        Parts of the layers on each GPU of a pipeline (interleaving), and GPUs (of those of data and context
+        Parts of the layers on each GPU of a pipeline (interleaving), and GPUs (of those of data, context and tensor
         parallelism) that share the experts. None is unknown: what is usual is assumed, and the intervals are wider.
     sharding : {"none", "zero1", "zero2", "zero3", "fsdp", "hsdp"} or None, default="none"
         What data parallelism divides: nothing, the optimizer states, also gradients, also parameters (of ``hsdp``
         within a node only); None is unknown. Megatron's distributed optimizer is ``zero1``.
     sequence : bool, default=True
         With tensor parallelism, activations between the matrix products are divided too.
+    expert_tensor : int, optional
+        GPUs that share each matrix of an expert. By default `tensor`, as in Megatron; 1 where `expert` leaves no room
+        for it, as it does not divide the GPUs of data and context parallelism.
 
     Raises
     ------
@@ -62,6 +65,7 @@ class Parallel:
     expert: int | None = None
     sharding: str | None = "none"
     sequence: bool = True
+    expert_tensor: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("data", *_DEGREES):
@@ -83,6 +87,27 @@ class Parallel:
     def expert_degree(self) -> int:
         """GPUs that share the experts; 1 where unknown."""
         return self.expert or 1
+
+    @property
+    def expert_tensor_degree(self) -> int:
+        """GPUs that share each matrix of an expert; of a layout whose `data` is known."""
+        return self.expert_tensor or (self.tensor if self.replicas % self.expert_degree == 0 else 1)
+
+    @property
+    def expert_split(self) -> int:
+        """GPUs that hold one copy of the experts of a layer; of a layout whose `data` is known."""
+        return self.expert_degree * self.expert_tensor_degree
+
+    @property
+    def expert_replicas(self) -> int:
+        """GPUs that hold the same experts, or divide them; of a layout whose `data` is known."""
+        return max(self.replicas * self.tensor // self.expert_split, 1)
+
+    @property
+    def assumes_expert_tensor(self) -> bool:
+        """Whether `expert_tensor` is not stated and may be `tensor` or less; of a layout whose `data` is known."""
+        may_be_divided = self.expert != 1 and self.replicas % self.expert_degree == 0
+        return self.expert_tensor is None and self.tensor > 1 and may_be_divided
 
     @property
     def virtual_degree(self) -> int:
@@ -125,8 +150,10 @@ class Parallel:
         if data * self.model != n_gpus:
             shown = f"tensor {self.tensor} x pipeline {self.pipeline} x context {self.context}"
             raise InputError(f"{shown} x data {self.data or '?'} is not n_gpus={n_gpus}; change one of them.")
-        if (data * self.context * self.tensor) % self.expert_degree:
-            raise InputError(f"expert={self.expert} does not divide the {data * self.context} GPUs that share experts.")
+        sharing = data * self.context * self.tensor
+        if sharing % (self.expert_degree * (self.expert_tensor or 1)):
+            shown = f"expert={self.expert}" + (f" x expert_tensor={self.expert_tensor}" if self.expert_tensor else "")
+            raise InputError(f"{shown} does not divide the {sharing} GPUs that share experts.")
         parts = 1 if self.pipeline == 1 else self.virtual_pipeline
         # One replica has nothing to divide.
         sharding = self.sharding or ("none" if data * self.context == 1 else None)
@@ -144,16 +171,18 @@ class Parallel:
             raise InputError(f"{model.name} has {model.depth} layers, fewer than the parts of this pipeline.")
         for heads in (stack.heads for stack in model.stacks if stack.heads % self.tensor):
             raise InputError(f"tensor={self.tensor} does not divide the {heads} heads of {model.name}.")
+        if (self.expert_tensor or 1) > 1 and not model.routed_experts:
+            raise InputError(f"expert_tensor={self.expert_tensor} does not suit {model.name}, which has no experts.")
         if self.expert_degree > 1 and (not model.routed_experts or model.routed_experts % self.expert_degree):
             has = f"{model.routed_experts} experts" if model.routed_experts else "no experts"
             raise InputError(f"expert={self.expert} does not suit {model.name}, which has {has}.")
         alone = not model.routed_experts or (self.data or 1) * self.context * self.tensor == 1
-        return replace(self, expert=1) if alone else self
+        return replace(self, expert=1, expert_tensor=None) if alone else self
 
     def __repr__(self) -> str:
-        degrees = [
-            f"{name}={getattr(self, name)}" for name in ("data", *_DEGREES) if getattr(self, name) not in (1, None)
-        ]
+        given = {name: getattr(self, name) for name in ("data", *_DEGREES) if getattr(self, name) is not None}
+        usual = {**dict.fromkeys(given, 1), "expert_tensor": self.tensor}
+        degrees = [f"{name}={value}" for name, value in given.items() if value != usual[name]]
         shown = [*degrees, self.sharding or "sharding unknown"]
         return f"Parallel({', '.join(shown)})"
 

@@ -412,17 +412,17 @@ def ring_seconds(device: Device, n_bytes: float, size: int, stride: int = 1, pas
     return passes * (n_bytes * (size - 1) / size / group_bandwidth(device, size, stride) + latency)
 
 
-def all_to_all_seconds(device: Device, n_bytes: float, size: int, copies: int) -> float:
-    """Seconds in which each of `size` neighbouring GPUs sends its tokens to others that it draws, once to each.
+def all_to_all_seconds(device: Device, n_bytes: float, size: int, copies: int, stride: int = 1) -> float:
+    """Seconds in which each of `size` GPUs, every `stride`-th, sends its tokens to others that it draws, once to each.
 
     `copies`: draws of each token; those that fall on the same GPU, or on the same machine, are sent once.
     """
     if size <= 1:
         return 0.0
-    node = min(int(device.node_gpus), size)
+    node = min(max(int(device.node_gpus) // stride, 1), size)
     nodes = max(size // node, 1)
     latency = _LATENCY[int(nodes > 1)] * math.log2(size)
-    within = _drawn(node, copies) * (node - 1) / node / group_bandwidth(device, node)
+    within = _drawn(node, copies) * (node - 1) / node / group_bandwidth(device, node, stride)
     return n_bytes * (within + _drawn(nodes, copies) * (nodes - 1) / nodes / device.network_bandwidth) + latency
 
 

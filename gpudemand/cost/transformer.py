@@ -138,9 +138,11 @@ class Transformer:
     q_rank, kv_rank, rope_dim, value_dim : int, default=0
         Latent attention: ranks of queries and of keys and values, and widths of the rotary part and of a value.
     window : int, default=0
-        Positions that sliding-window layers attend to; 0 for all.
+        Positions that sliding-window layers attend to, of which half are ahead if not `causal`; 0 for all.
     window_share : float, default=1
         Share of the layers that have the window.
+    chunked : bool, default=False
+        Windows do not slide: a token attends to those of its chunk, of the size of `window`.
     parts : tuple of Transformer, default=()
         Further stacks: the encoder of a decoder, the tower of its images, or layers of another kind among these.
     tokens : int, default=0
@@ -198,6 +200,7 @@ class Transformer:
     value_dim: int = 0
     window: int = 0
     window_share: float = 1.0
+    chunked: bool = False
     parts: tuple[Transformer, ...] = ()
     tokens: int = 0
     source_share: float = 0.0
@@ -365,10 +368,20 @@ class Transformer:
 
     def attended(self, seq_len: int) -> float:
         """Positions that a token attends to, those of an encoder too, mean over tokens and layers."""
-        everything = seq_len / 2.0 if self.causal else float(seq_len)
-        if self.window and self.window < seq_len:
-            everything = self.window_share * self.window + (1.0 - self.window_share) * everything
-        return everything + self.source_share * seq_len
+        own = self._mean_attended(seq_len, seq_len)
+        if self.window:
+            inside = self.window if self.mixer else self._mean_attended(seq_len, self.window)
+            own = self.window_share * inside + (1.0 - self.window_share) * own
+        return own + self.source_share * seq_len
+
+    def _mean_attended(self, seq_len: int, window: int) -> float:
+        """Positions that a token attends to in a layer with a window; those near an end have fewer."""
+        sides = 1.0 if self.causal else 2.0
+        if self.chunked:
+            chunks, rest = divmod(seq_len, window)
+            return sides / 2.0 * (chunks * window**2 + rest**2) / seq_len
+        reach = min(window / sides, seq_len)
+        return sides * (reach - reach**2 / (2.0 * seq_len))
 
     @property
     def head_flops(self) -> float:

@@ -166,6 +166,7 @@ class _Parallel(_Table):
     virtual_pipeline: Whole | None = None
     context: Whole | None = None
     expert: Whole | None = None
+    expert_tensor: Whole | None = None
     sharding: Text | None = None
     sequence: bool | None = None
 

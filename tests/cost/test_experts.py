@@ -207,3 +207,45 @@ def test_stacks_that_divide_experts_have_no_buckets_of_ddp():
     one, eight = (memory_terms(run_of(parallel=Parallel(expert=size)))["buffers"] for size in (1, 8))
     assert one > 0
     assert eight == 0
+
+
+@pytest.mark.parametrize(("tensor", "expert"), [(4, 2), (4, 4), (8, 2), (2, 8)])
+def test_experts_are_divided_by_tensor_parallelism_unless_a_layout_says_otherwise(tensor, expert):
+    """Memory never rises with the GPUs that share experts; whole experts are said to be so."""
+    layouts = [Parallel(tensor=tensor, expert=size, sharding="zero1") for size in (1, expert)]
+    one, several, whole = (
+        memory_terms(run_of(MIXTRAL, parallel=layout, n_gpus=64))
+        for layout in (*layouts, replace(layouts[1], expert_tensor=1))
+    )
+    experts, n_bytes = MIXTRAL.routed_parameters, 2.0
+    assert one["parameters"] - several["parameters"] == pytest.approx(n_bytes * experts / tensor * (1 - 1 / expert))
+    assert whole["parameters"] - several["parameters"] == pytest.approx(n_bytes * experts / expert * (1 - 1 / tensor))
+    assert one["states"] == pytest.approx(several["states"]) == pytest.approx(whole["states"])
+
+
+def test_divided_experts_gather_the_tokens_that_arrive():
+    layout = Parallel(tensor=4, expert=2, sharding="zero1")
+    divided, whole = (
+        time_terms(run_of(MIXTRAL, parallel=replace(layout, expert_tensor=size), n_gpus=64))["expert"]
+        for size in (4, 1)
+    )
+    assert divided > 2 * whole
+
+
+def test_the_division_of_experts_is_assumed_only_where_there_is_a_choice():
+    def lines(**options):
+        run = run_of(MIXTRAL, parallel=Parallel(sharding="zero1", virtual_pipeline=1, **options), n_gpus=64)
+        return [line for line in assumptions(run) if line.startswith("expert tensor")]
+
+    assert lines(tensor=4, expert=2) == ["expert tensor parallel 4, as usual with the rest"]
+    assert lines(tensor=8) == ["expert tensor parallel 8, as usual with the rest"]
+    assert lines(tensor=4, expert=2, expert_tensor=1) == lines(tensor=4, expert=1) == lines(expert=8) == []
+    assert run_of(MIXTRAL, parallel=Parallel(tensor=8, expert=8)).layout.expert_tensor_degree == 1
+
+
+def test_layouts_that_leave_no_room_for_divided_experts_are_refused():
+    with pytest.raises(InputError, match="expert=8 x expert_tensor=4 does not divide the 8 GPUs"):
+        run_of(MIXTRAL, parallel=Parallel(tensor=8, expert=8, expert_tensor=4))
+    with pytest.raises(InputError, match="no experts"):
+        run_of(published("llama-3-8b"), parallel=Parallel(tensor=8, expert_tensor=8))
+    assert repr(Parallel(tensor=4, expert=2, expert_tensor=1)) == "Parallel(tensor=4, expert=2, expert_tensor=1, none)"

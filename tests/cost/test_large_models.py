@@ -700,3 +700,59 @@ def test_exponentials_take_longer_beside_products_in_narrow_heads_and_on_newer_m
     # 312 TFLOP/s, 16 in each of 1,410 million clocks of 108 multiprocessors, 512 operations a score of heads of 128.
     assert share("A100") == pytest.approx(312e12 / (16 * 108 * 1.41e9) / 512, rel=0.01)
     assert share("A100", attention="eager") == 0.0
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("chunked", [True, False])
+@pytest.mark.parametrize("seq_len", [40, 64, 65, 100, 200, 1000])
+def test_windows_cost_what_tokens_attend_to(causal, chunked, seq_len):
+    """Positions counted one by one; as without a window, half of a token's own position counts."""
+    model = Transformer(64, 2, 2, 128, 100, window=64, chunked=chunked, causal=causal)
+    away = np.subtract.outer(np.arange(seq_len), np.arange(seq_len))
+    chunks = np.arange(seq_len) // 64
+    inside = (chunks[:, None] == chunks) if chunked else (np.abs(away) <= (64 if causal else 32))
+    counted = np.where(away == 0, 0.5, 1.0) * inside * (away >= 0 if causal else 1)
+    assert model.attended(seq_len) == pytest.approx(counted.sum() / seq_len, abs=1.0)
+
+
+def test_attention_is_continuous_where_samples_outgrow_the_window():
+    for name in ("mistral-7b", "gemma-2-9b", "modernbert-base"):
+        found = published(name)
+        sizes = range(found.window // 2 - 2, 2 * found.window + 2)
+        steps = np.diff([found.attended(size) for size in sizes])
+        assert 0 <= steps.min() <= steps.max() <= 1.01
+
+
+def test_windows_of_published_versions():
+    names = ("Mistral-7B-v0.1", "Mistral-7B-Instruct-v0.2", "Mistral-7B-Instruct-v0.3", "phi-3-mini", "llama-4-scout")
+    assert [published(name).window for name in names] == [4096, 0, 0, 2047, 8192]
+    assert published("llama-4-scout").attended(16384) == 0.75 * 4096 + 0.25 * 8192
+
+
+def test_samples_beyond_learned_positions_are_refused():
+    with pytest.raises(InputError, match="gpt2 has 1,024 learned positions, too few for 8,192 tokens"):
+        TrainingJob.from_config("gpt2", 8192, device="H100", micro_batch=1)
+    assert TrainingJob.from_config("gpt2", 1024, device="H100", micro_batch=1).run.seq_len == 1024
+    assert TrainingJob.from_config("llama-3-8b", 65536, device="H100", micro_batch=1).run.seq_len == 65536
+    with pytest.raises(InputError, match="448 learned positions"):
+        TrainingJob.from_config("whisper-small", 1024, device="H100", micro_batch=1)
+
+
+@pytest.mark.parametrize(("layout", "share"), [("none", 1), ("zero1", 1 / 8), ("fsdp", 1 / 8)])
+def test_iterations_of_muon_are_work(layout, share):
+    options = {"n_gpus": 8, "parallel": Parallel(sharding=layout)}
+    muon, adamw = (time_terms(run_of(LLAMA, 4096, optimizer=name, **options)) for name in ("muon", "adamw"))
+    # Of each layer: queries and output, keys and values, and three of the feed-forward part.
+    sides = [(4096, 4096)] * 2 + [(1024, 4096)] * 2 + [(4096, 14336)] * 3
+    flops = 32 * 5 * sum(4 * a**2 * b + 2 * a**3 for a, b in sides)
+    assert muon["orthogonalise"] == pytest.approx(share * flops / device("H100").peak("bf16"))
+    assert adamw["orthogonalise"] == 0
+    tuned = time_terms(run_of(LLAMA, 4096, optimizer="muon", adapter=LoRA(16), **options))["orthogonalise"]
+    assert 0 < tuned < muon["orthogonalise"] / 1000
+
+
+def test_muon_takes_longer_than_adamw(model):
+    about = {"device": "H100", "micro_batch": 1, "checkpointing": False}
+    jobs = [TrainingJob.from_config("llama-3-8b", 4096, optimizer=name, **about) for name in ("muon", "adamw")]
+    muon, adamw = model.predict(jobs)["step_time_s"]
+    assert muon > adamw + 0.67
