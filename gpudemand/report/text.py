@@ -477,7 +477,9 @@ def how_required(numbers: dict[str, Any], recent_weight: float, growth: float) -
     between = f"between the recent and the usual one ({weights})" if recent_weight < 1 else "around the recent one"
     grown = "Past needs show no growth beyond their scatter" if numbers["tells_growth"] else _NO_GROWTH[:-1]
     if growth > 1:
-        grown = f"Past needs show a growth of {format_share(growth - 1)} until then, as far as it is beyond their scatter"
+        grown = (
+            f"Past needs show a growth of {format_share(growth - 1)} until then, as far as it is beyond their scatter"
+        )
     return (
         f"The need of four weeks is {what}. That of the four weeks that begin {days} after the log is expected "
         f"{between}. {grown}. How far needs were off in public logs, and in past windows of this one, gives the "
