@@ -115,7 +115,7 @@ def check_labels(name: str, given: object, rows: pd.Index, of: str = "a user") -
             lacks = shorten(str(rows[place.argmin()]))
             raise InputError(
                 f"{name} is a Series whose index is not that of the rows it labels (it lacks {lacks!r}); give it their "
-                f"index, or {name}.to_numpy() if it has their order."
+                "index, or an array if it has their order."
             )
         values = values[place]
     if pd.isna(values).any():

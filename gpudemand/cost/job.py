@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand._validation import InputError, check_choice, check_number, stack_level
 from gpudemand.cost._surroundings import content_of, fields_of
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, OPTIMIZERS
@@ -381,7 +382,7 @@ class TrainingJob:
             has = ", ".join(self.hardware.precisions)
             raise InputError(
                 f"{self.graph.name} is in {self.graph.compute_dtype}, which {self.hardware.name} cannot train in; "
-                f"convert it, as with module.float(), or name another device (this one has {has})."
+                f"convert it to fp32, or name another device (this one has {has})."
             )
         return own
 
@@ -604,13 +605,14 @@ class TrainingRun:
         return sum(one.model.model_flops(one.seq_len) * one.seq_len for one in self.stacks)
 
     def check_positions(self) -> None:
-        """Raise an `InputError` if a sample is longer than the learned positions of a stack."""
+        """Warn if a sample is longer than the learned positions of a stack, which it cannot train on."""
         for one in self.stacks if self.length is not None else ():
             if 0 < one.model.positions < one.seq_len:
-                raise InputError(
+                message = (
                     f"{one.model.name} has {one.model.positions:,} learned positions, too few for {one.seq_len:,} "
-                    f"tokens; give shorter samples (seq_len), or a configuration with more positions."
+                    "tokens; give shorter samples (seq_len), or a configuration with more positions."
                 )
+                warnings.warn(message, stacklevel=stack_level())
 
     @functools.cached_property
     def stacks(self) -> tuple[TrainingRun, ...]:

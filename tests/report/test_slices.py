@@ -53,7 +53,7 @@ def fixture_jobs():
     """Jobs of a real Slurm with slices and shards that have all ended."""
     from tests.pull.conftest import HISTORY
 
-    with pytest.warns(gd.RejectedRowsWarning, match="job step"):
+    with pytest.warns(gd.RejectedRowsWarning, match="job step"), pytest.warns(gd.UnlikelyJobsWarning, match="array"):
         jobs = gd.read_jobs(HISTORY, format="sacct", tz="UTC", shards_per_gpu=4)
     return jobs[jobs["end"].notna() & jobs["start"].notna()].reset_index(drop=True)
 
