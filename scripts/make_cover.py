@@ -16,8 +16,8 @@ import gpudemand as gd
 from gpudemand.cli.report import SAMPLE, sample_log
 
 PLACE = Path(__file__).resolve().parent.parent / "docs" / "report.png"
-#: Pixels of the headline and the figure of the plan.
-WIDTH, HEIGHT = 1200, 955
+#: Pixels of the headline, the choices and the figure of the plan.
+WIDTH, HEIGHT = 1200, 1200
 
 
 def make_cover(place: Path) -> None:
