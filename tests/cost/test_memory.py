@@ -107,19 +107,22 @@ def test_simulated_peak_is_that_of_torch(name: str, optimizer: str, within: floa
 
 
 def _step_peak(module, passes: int, reducer=None) -> int:
-    """Bytes at the peak of two steps, from before the gradients, in which a module of parameters takes 64 samples."""
+    """Bytes at the peak of a step, from before the gradients, in which a module of parameters takes 64 samples.
+
+    Of three the last, as a reducer builds its buckets anew in the first two, when the old ones may still be there.
+    """
     update, called = torch.optim.SGD(module.parameters(), 0.01), module
     activity = torch.profiler.ProfilerActivity.CPU
     with torch.profiler.profile(activities=[activity], profile_memory=True) as profile:
         called = reducer(module) if reducer else module
-        for _ in range(2):
+        for _ in range(3):
             for _ in range(passes):
                 torch.nn.functional.cross_entropy(called(torch.randn(64, 256)), torch.zeros(64).long()).backward()
             update.step()
             update.zero_grad(set_to_none=True)
     events = sorted(profile.profiler.kineto_results.events(), key=lambda event: event.start_ns())
     changes = [event.nbytes() for event in events if event.name() == "[memory]"]
-    return int(np.cumsum(changes).max())
+    return int(np.cumsum(changes)[-(len(changes) // 3) :].max())
 
 
 @pytest.mark.parametrize("passes", [1, 2, 3])

@@ -124,6 +124,7 @@ def test_bins_that_an_event_takes_in_part_change_in_part():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::gpudemand.forecast.forecaster.ShortHistoryWarning")
 @example(y=[0.0] * 5 + [1.0] + [0.0] * 6 + [5e-324] + [0.0] * 7, days=[0, 2], length=1)
 @given(
     y=st.lists(st.floats(0, 1e6), min_size=20, max_size=90),

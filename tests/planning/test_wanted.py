@@ -39,7 +39,7 @@ def wanted(log, until=None):
     return usage_series(log, by=None, freq="D", value="wanted", start=BEGIN, until=until, partial=False)
 
 
-@pytest.mark.filterwarnings("ignore:The history of:gpudemand.forecast.forecaster.ShortHistoryWarning")
+@pytest.mark.filterwarnings("ignore::gpudemand.forecast.forecaster.ShortHistoryWarning")
 @pytest.mark.parametrize("as_the_log_stands", [False, True])
 @pytest.mark.parametrize("load", LOADS)
 def test_offered_gpu_hours_and_the_plan_are_recovered(load, as_the_log_stands):
