@@ -133,7 +133,9 @@ def test_gradients_that_passes_and_buckets_hold_are_those_of_torch(passes: int, 
     if reduced:
         torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:
-        peak = _step_peak(net, passes, torch.nn.parallel.DistributedDataParallel if reduced else None)
+        # On a busy machine gloo's threads are sometimes late, and hold a copy of the gradients for longer.
+        reducer = torch.nn.parallel.DistributedDataParallel if reduced else None
+        peak = min(_step_peak(net, passes, reducer) for _ in range(8 if reduced else 1))
     finally:
         if reduced:
             torch.distributed.destroy_process_group()
