@@ -162,7 +162,8 @@ def evaluate(
         check_choice("metrics", name, (*_POINT, "mase", "rmsse", "pinball", "coverage"))
     models = forecast_names(backtest.drop(columns=by) if by and by not in KEYS else backtest, "backtest")
     scales = _scales(metrics, backtest, history, season_length)
-    groups = [(None, backtest)] if by is None else list(backtest.groupby(by, sort=True, dropna=False))
+    # Not `list`, which asks for the number of groups: pandas 2 does not know it where one is of missing values.
+    groups = [(None, backtest)] if by is None else [*iter(backtest.groupby(by, sort=True, dropna=False))]
     rows = [
         {"model": model, **({by: value} if by else {}), **_score(group, model, metrics, scales)}
         for value, group in groups

@@ -24,7 +24,7 @@ from gpudemand.planning.training_run_time import pooled_variance, random_effects
 from gpudemand.usage.series import series_codes
 
 #: Start and end of an event that has none.
-_EVER = ("1990-01-01", "2190-01-01")
+_EVER = ("2000-01-01", "2100-01-01")
 _CHANGED_BY = ("user", "group", "cluster", "gpu_type", "network")
 
 
