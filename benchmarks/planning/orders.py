@@ -8,8 +8,10 @@ came, and ``--margins`` the margins of `gpudemand.planning.need`, both from ``da
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias
@@ -586,15 +588,26 @@ KINDS = ("flat", "weekly", "outage", "decline")
 GROWTH, _MONTH = 0.05, 365.25 / 12
 
 
-def steady_log(seed: int, kind: str, days: int = 240, jobs_a_day: int = 150) -> pd.DataFrame:
-    """Jobs of a cluster where nobody waits; of one that grows, `jobs_a_day` come in the end."""
+#: Day on which a step is.
+_STEP_DAY = 100
+
+
+def steady_log(seed: int, kind: str, days: int = 240, jobs_a_day: int = 150, step: float = 1.0) -> pd.DataFrame:
+    """Jobs of a cluster where nobody waits; of one that grows, `jobs_a_day` come in the end.
+
+    `step`: times as many jobs come from `_STEP_DAY` on.
+    """
     rng = np.random.default_rng(seed)
     day = np.sort(rng.uniform(0, days, jobs_a_day * days))
-    share = {
-        "weekly": 0.6 + 0.4 * np.sin(2 * np.pi * day / 7),
-        "decline": 1 - 0.5 * day / days,
-        "growth": (1 + GROWTH) ** ((day - days) / _MONTH),
-    }.get(kind, np.ones(len(day)))
+    share = (
+        {
+            "weekly": 0.6 + 0.4 * np.sin(2 * np.pi * day / 7),
+            "decline": 1 - 0.5 * day / days,
+            "growth": (1 + GROWTH) ** ((day - days) / _MONTH),
+        }.get(kind, np.ones(len(day)))
+        * np.where(day < _STEP_DAY, 1.0, step)
+        / max(step, 1.0)
+    )
     day = day[(rng.random(len(day)) < share) & ~((kind == "outage") & (day > 150) & (day < 156))]
     run = np.exp(rng.normal(9.3, 1.0, len(day))).clip(60, 4 * _DAY_S)
     return _of_runs(
@@ -615,6 +628,28 @@ def needless_orders(n_seeds: int = 25, days: int = 90) -> pd.Series:
             installed = usual_most(peaks, float(peaks.max()))
             found[kind] += forecast_need(check_jobs(log), TARGET, end_of_record(log)).quantile(SHARE, days) > installed
     return pd.Series(found)
+
+
+def after_a_step(steps: tuple[float, ...] = (0.8, 1.3, 1.6, 2.0), n_seeds: int = 6, lead: int = 90) -> pd.DataFrame:
+    """Scores of plans 7 to 15 weeks after a step in logs of 20 and 26 weeks that are flat otherwise.
+
+    By step: ``origins``; ``sufficient``, share of plans, and ``plan / need``, their mean; ``over 1.5``, share of plans
+    of over 1.5 times the need; ``growth``, share of origins where the need is carried on by over 5 %.
+    """
+    rows = []
+    for step, seed in itertools.product(steps, range(n_seeds)):
+        log = check_jobs(steady_log(seed, "flat", 320, step=step))
+        table = _of_jobs("", log, end_of_record(log))
+        need = table["need"].to_numpy(dtype=float)
+        for day, weeks in itertools.product(range(0, len(need) - lead - 28, 7), (20, 26)):
+            known, n_windows = need_at(table, day), weeks - 3
+            if 7 <= (day + 28 - _STEP_DAY) / 7 <= 15 and len(known.weekly) >= n_windows:
+                then = replace(known, weekly=known.weekly[:n_windows], means=known.means[:n_windows])
+                rows.append((step, np.ceil(then.quantile(SHARE, lead)) / need[day + lead + 28], then.growth(lead)))
+    found = pd.DataFrame(rows, columns=["step", "plan / need", "growth"])
+    ratio, carried = found["plan / need"], (found["growth"] - 1).abs() > 0.05
+    scored = found.assign(sufficient=ratio >= 1, growth=carried, **{"over 1.5": ratio > 1.5}).groupby("step").mean()
+    return scored.assign(origins=found.groupby("step").size())
 
 
 def dates(jobs_a_day: int, n_seeds: int = 12, lead: int = 90, until_due: int = 60) -> pd.Series:
@@ -704,6 +739,7 @@ def main() -> None:
         due = pd.DataFrame({size: dates(size) for size in (150, 450, 900)}).T.rename_axis("jobs a day")
         print(f"Orders on logs that grow by 5 % a month\n{due.round(3).to_string()}")
         print(f"Plans on simulated clusters that grow\n{simulated_growth().round(4).to_string()}")
+        print(f"Plans after a step\n{after_a_step().round(3).to_string()}")
     if args.promises or args.data is not None:
         print(f"Plans by margins that do not know the log\n{unseen().round(3).to_string()}")
         print(f"Share of windows that need more, promised and what came\n{promises().round(3).to_string(index=False)}")

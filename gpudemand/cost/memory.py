@@ -541,8 +541,9 @@ def memory_breakdown(
     """
     mixed = _MIXED[check_choice("precision", precision, _MIXED)]
     context = check_number("context_gib", context_gib, 0)
-    options = {"inference": inference, "shards": shards, "accumulate": accumulate, "buckets": buckets}
-    setting = Setting(optimizer, mixed, checkpointing, **options)  # type: ignore[arg-type]
+    setting = Setting(
+        optimizer, mixed, checkpointing, inference=inference, shards=shards, accumulate=accumulate, buckets=buckets
+    )
     peak = simulate_memory(check_graph(graph), batch_size, setting)
     parts = {label: peak.parts[name] for name, label in _NAMES.items()}
     parts |= {"buckets": buckets} if buckets else {}

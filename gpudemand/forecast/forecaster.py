@@ -231,9 +231,6 @@ _SPANS = 2
 def shown_twice(n_times: int, first_origin: int) -> int:
     """Longest horizon at which a history shows errors twice, without overlap, from its first origin on; at least 1.
 
-    Of random walks of 60 to 250 days, intervals of 80 % of `Naive`, `SeasonallyAdjustedNaive` and `ETS` cover 76 % at
-    half of this distance, 66 % at it, 60 % half as far again and 56 % at twice the distance.
-
     >>> shown_twice(90, 14)
     38
     """

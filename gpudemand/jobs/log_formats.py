@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpudemand._array import STRING, FloatArray, IntArray
+from gpudemand._array import STRING, BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, shorten
 from gpudemand.jobs.columns import LogColumns, canonical_status, map_unique, start_unstarted_at_end
 from gpudemand.jobs.files import (
@@ -51,12 +51,17 @@ _PAI_TASK = [
 TOTALS, TOTAL_ROW = ("total", "grand total", "sum"), "a total of the other rows"
 
 
+def are_totals(names: pd.Series, gpus: pd.Series) -> BoolArray:
+    """Rows that are called a total and have as many GPUs as all others."""
+    called = names.str.lower().isin(TOTALS).to_numpy(dtype=bool)
+    return called & (gpus > 0).to_numpy(dtype=bool, na_value=False) & np.isclose(gpus, gpus.sum() / 2)
+
+
 def canonical(log: LogColumns) -> pd.DataFrame:
     """The table of this package, as `write_jobs` writes it; further columns are kept."""
     others = [name for name in log.table.names if name not in COLUMNS]
     gpus = log.number("gpus", required=True)
-    called = log.text("job_id").str.lower().isin(TOTALS) & (gpus > 0)
-    log.exclude(called & np.isclose(gpus, gpus.sum() / 2), TOTAL_ROW)
+    log.exclude(are_totals(log.text("job_id"), gpus), TOTAL_ROW)
     return pd.DataFrame(
         {
             **log.texts(job_id="job_id", user="user", group="group", cluster="cluster", gpu_type="gpu_type"),

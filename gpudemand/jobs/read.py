@@ -428,11 +428,9 @@ def read_rows(log: LogColumns, format: str, kind: str) -> pd.DataFrame:  # noqa:
 
 def _exclude_totals(log: LogColumns, frame: pd.DataFrame) -> None:
     """Exclude a row that is called a total, where it is one, in place of a user."""
-    spelt = [spell(name) for name in log_formats.TOTALS for spell in (str.lower, str.title, str.capitalize, str.upper)]
     for name in ("user", "group"):
-        if name in frame and (called := frame[name].isin(spelt).to_numpy(dtype=bool)).any():
-            gpus = frame["gpus"].to_numpy(dtype=float)
-            log.exclude(called & (gpus > 0) & np.isclose(gpus, np.nansum(gpus) / 2), log_formats.TOTAL_ROW)
+        if name in frame:
+            log.exclude(log_formats.are_totals(frame[name], frame["gpus"]), log_formats.TOTAL_ROW)
 
 
 def _format_of(path: Path) -> str:

@@ -26,6 +26,7 @@ _DAY_S, _WEEK_S = 86400.0, 7 * 86400.0
 #: Length of a window: from one look at the plan to the next.
 _WINDOW_WEEKS = 4
 WINDOW_S = _WINDOW_WEEKS * _WEEK_S
+WINDOW = pd.Timedelta(seconds=WINDOW_S)
 #: Precision of the fewest GPUs: this share of them, or one. A quarter of it moves requirements by at most .1 %, and 2.5
 #: times it by .5 % (`constants` in ``benchmarks/planning/orders.py``).
 RESOLUTION = 0.002
@@ -121,9 +122,8 @@ class Window(NamedTuple):
 
     def of_jobs(self, places: IntArray) -> Window:
         """Some of its jobs alone, of which all count: of long ones, few or none may have been submitted in it."""
-        submit, run, requested, started, gpus = self.jobs
-        jobs = (submit[places], run[places], requested[places], started[places], gpus[places])
-        return Window(QueuedJobs(*jobs), np.ones(len(places), dtype=bool), self.rows[places], self.length_s)
+        jobs, counted = QueuedJobs._make(column[places] for column in self.jobs), np.ones(len(places), dtype=bool)
+        return self._replace(jobs=jobs, counted=counted, rows=self.rows[places])
 
     def waits_s(self, gpus: float, policy: str = "easy") -> FloatArray:
         """Waits of the counted jobs on a number of GPUs, in seconds; infinite for those that never start.
@@ -199,9 +199,8 @@ class JobTimes(NamedTuple):
         return Window(jobs, submit_s >= end_s - length_s, self.rows[rows], length_s)
 
     def mean_wanted(self, end_s: float, length_s: float = WINDOW_S) -> float:
-        """Mean GPUs wanted in a window: each job from its submission, for as long as it runs."""
-        first, last = (np.clip(times, end_s - length_s, end_s) for times in (self.submit_s, self.submit_s + self.run_s))
-        return float(((last - first) * self.gpus).sum() / length_s)
+        """Mean GPUs wanted in a window."""
+        return self.window(end_s, length_s).mean_wanted
 
 
 def _typical_run_s(log: pd.DataFrame, run_s: FloatArray, unfinished: BoolArray) -> FloatArray:

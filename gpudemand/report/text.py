@@ -9,6 +9,7 @@ import pandas as pd
 
 from gpudemand._validation import Skipped
 from gpudemand.forecast.events import DOWN, find_outages
+from gpudemand.planning.need import WINDOW
 from gpudemand.report.tables import (
     format_date,
     format_days,
@@ -30,8 +31,6 @@ from gpudemand.usage.bins import bin_name
 _LARGE_WAPE = 0.5
 #: Deliveries and retirements that the answer names.
 _FEW_CHANGES = 4
-#: Time that the requirement is for, from the arrival of an order on.
-_FOUR_WEEKS = pd.Timedelta("28D")
 _INSTALLED = {
     "given": "as given",
     "pulled": "those of the nodes, as they were pulled",
@@ -67,7 +66,7 @@ def _changes_then(numbers: dict[str, Any]) -> bool:
     """Whether GPUs leave or arrive in the four weeks that the requirement is for."""
     begin = pd.Timestamp(numbers["order_arrives"])
     changes = (pd.Timestamp(change["on"]) for change in numbers.get("installed_changes", []))
-    return any(begin < change < begin + _FOUR_WEEKS for change in changes)
+    return any(begin < change < begin + WINDOW for change in changes)
 
 
 def programmes(numbers: dict[str, Any], table: pd.DataFrame | None) -> str:
@@ -376,7 +375,7 @@ def wanted(table: pd.DataFrame, freq: str, *, jobs: bool = True) -> str:
     >>> wanted(pd.DataFrame({"ds": days, "held": 90.0, "wanted": 120.0}), "D")
     'In the last 28 days a mean of 90 GPUs was held; it would have been 120 with room for each job at its submission.'
     """
-    last = table[table["ds"] > table["ds"].iloc[-1] - pd.Timedelta("28D")]
+    last = table[table["ds"] > table["ds"].iloc[-1] - WINDOW]
     means = last[["held", "wanted"]].mean()
     held, more = (format_count(mean, 0 if means.min() >= 10 else 1) for mean in means)
     held += f" {plural('GPU', means['held'])}"

@@ -22,6 +22,7 @@ from gpudemand.planning.capacity import (
     order_date,
     plan_utilization,
 )
+from gpudemand.planning.need import WINDOW
 from gpudemand.planning.wait_plan import WaitPlan
 from gpudemand.study.pools import installed_changes
 from gpudemand.study.selection import SCORED_LEVELS, SelectedForecast, evaluation_rows
@@ -30,9 +31,6 @@ from gpudemand.study.usage_tables import MEAN
 from gpudemand.study.waits import Need
 from gpudemand.units import SECONDS_PER_HOUR
 from gpudemand.usage.bins import bin_ends
-
-#: A need is that of so long, and an order is looked at again after it.
-_FOUR_WEEKS = pd.Timedelta("28D")
 
 
 @dataclass(frozen=True)
@@ -143,11 +141,11 @@ class Requirement:
         bins = pd.DatetimeIndex(table["ds"])
         known = [] if self.steps is None else [time.tz_convert(bins.tz) for time in self.steps.index]
         later = pd.DatetimeIndex([self.arrival.tz_convert(bins.tz), *known])
-        times = bins.union(later[(later > bins[0]) & (later < bins[-1] + _FOUR_WEEKS)])
+        times = bins.union(later[(later > bins[0]) & (later < bins[-1] + WINDOW)])
         rows = table.iloc[bins.searchsorted(times, side="right") - 1].reset_index(drop=True)
         rows = rows.assign(ds=times, installed=self.installed_at(pd.Series(times)))
         counts, weeks = list(rows.columns[rows.columns.str.startswith("required")]), times - self.arrival
-        inside = (weeks >= pd.Timedelta(0)) & (weeks < _FOUR_WEEKS)
+        inside = (weeks >= pd.Timedelta(0)) & (weeks < WINDOW)
         rows.loc[inside, counts] = np.maximum(rows.loc[inside, counts], self.on_arrival(table)[counts].to_numpy())
         return rows
 
@@ -197,7 +195,7 @@ class Requirement:
     @property
     def installed_later(self) -> float:
         """Fewest GPUs installed in the four weeks after the arrival of an order that is placed as the log ends."""
-        return self.fewest_installed(self.arrival, self.arrival + _FOUR_WEEKS)
+        return self.fewest_installed(self.arrival, self.arrival + WINDOW)
 
     def to_order(self) -> int:
         """GPUs that are short as an order arrives that is placed as the log ends, or else when the first one is due."""
@@ -206,13 +204,13 @@ class Requirement:
             return now
         rows, begin = self.timeline(self.envelope()), short["begin"].min()
         # Four weeks later it is looked at again.
-        rows = rows[(rows["ds"] >= begin) & (rows["ds"] <= begin + _FOUR_WEEKS)]
+        rows = rows[(rows["ds"] >= begin) & (rows["ds"] <= begin + WINDOW)]
         return math.ceil((rows["required"] - rows["installed"]).max())
 
     @property
     def end(self) -> pd.Timestamp:
         """When the last need of the plan ends."""
-        return self.envelope()["ds"].max() + _FOUR_WEEKS
+        return self.envelope()["ds"].max() + WINDOW
 
     def envelope(self) -> pd.DataFrame:
         """Maximum of the deciding plans, bin by bin, as `CapacityPlanDisplay` takes it."""
@@ -441,8 +439,7 @@ def evaluated_series(selected: SelectedForecast, series: str, models: list[str])
 
 #: A month later is the next time that a monthly report is looked at.
 _LATER = pd.Timedelta("30D")
-#: Time that is compared after the later order has arrived, and that the forecast is continued with.
-_REVIEW, _WEEK = _FOUR_WEEKS, pd.Timedelta("7D")
+_WEEK = pd.Timedelta("7D")
 
 
 def compare_orders(
@@ -464,7 +461,7 @@ def compare_orders(
     table = pd.DataFrame({"order": [0, *([gpus] * len(dates))], "order_on": pd.Series([pd.NaT, *dates])})
     table["in_service"] = table["order_on"] + plan.lead_time
     hours, arrival = _bin_hours(plan.table["ds"], settings.freq), log_end + plan.lead_time
-    bins, place = _continued(plan.table["ds"], hours[-1], arrival + _LATER + _REVIEW)
+    bins, place = _continued(plan.table["ds"], hours[-1], arrival + _LATER + WINDOW)
     # Before, nothing that is ordered is there.
     after = (bins >= min(arrival, bins.iloc[-1])).to_numpy()
     bins, place = bins[after].reset_index(drop=True), place[after]
@@ -507,7 +504,7 @@ def _continued(ds: pd.Series, last_hours: float, until: pd.Timestamp) -> tuple[p
     """Bins of a plan, and then its last weeks time and again until a time; and the row of each."""
     times = pd.DatetimeIndex(ds)
     span = times[-1] - times[0] + pd.Timedelta(hours=last_hours)
-    cycle = min(_REVIEW, span // _WEEK * _WEEK) or span
+    cycle = min(WINDOW, span // _WEEK * _WEEK) or span
     last = np.flatnonzero(times > times[-1] - cycle)
     again = range(1, 1 + max(int(np.ceil((until - times[-1]) / cycle)), 0))
     bins = times.append([times[last] + number * cycle for number in again])

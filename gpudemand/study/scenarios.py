@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpudemand._array import STRING, BoolArray
 from gpudemand._validation import InputError, Skipped, check_choice
-from gpudemand.planning.need import WINDOW_S, fewest_gpus
+from gpudemand.planning.need import WINDOW, fewest_gpus
 from gpudemand.planning.programmes import PlannedWork, Programme
 from gpudemand.planning.scenarios import (
     Change,
@@ -41,8 +41,6 @@ from gpudemand.units import format_count, is_whole
 
 BASE = "base case"
 _GROWTH, _NEW_USERS = 0.2, 10
-#: Before the end of the log: the work that a change acts on.
-_RECENT = pd.Timedelta(seconds=WINDOW_S)
 
 
 @dataclass(frozen=True)
@@ -79,14 +77,14 @@ class BaseCase:
         origin, window = self.need.log_end, self.need.forecast.window
         if window is None:
             assert isinstance(self.source, SeriesSource)
-            found = recent_workload(self.source.workload(origin - _RECENT), origin, _RECENT.days)
+            found = recent_workload(self.source.workload(origin - WINDOW), origin, WINDOW.days)
         else:
             found = self.source.jobs.iloc[window.rows].assign(gpu_hours=window.hours_wanted())
         found = found.assign(row=np.arange(len(found)))
         found = found[found["gpu_hours"] > 0]
         if found.empty:
             raise InputError(
-                f"no job held or wanted a GPU in the {_RECENT.days} days before the forecast, so there are no jobs to "
+                f"no job held or wanted a GPU in the {WINDOW.days} days before the forecast, so there are no jobs to "
                 "change."
             )
         return found

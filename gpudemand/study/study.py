@@ -16,6 +16,7 @@ import pandas as pd
 from gpudemand._tables import html_table, readable, shown_as_html
 from gpudemand._validation import LOGGER, InputError, Skipped, as_pandas, telling
 from gpudemand.forecast.forecaster import adapt
+from gpudemand.planning.need import WINDOW
 from gpudemand.planning.programmes import PlannedWork, Programme, check_planned
 from gpudemand.planning.purchases import Purchase
 from gpudemand.planning.scenarios import JobCosts, NetworkCosts, Scenario
@@ -449,9 +450,9 @@ class Study:
     @result
     def periods(self) -> pd.DataFrame:
         """GPUs required from the arrival of an order on, every four weeks; see `requirement_by_period`."""
-        need, weeks = self.need, pd.Timedelta("28D")
-        begins = pd.Series([need.log_end + need.lead_time + number * weeks for number in range(4)])
-        there = [self.requirement.fewest_installed(begin, begin + weeks) for begin in begins]
+        need = self.need
+        begins = pd.Series([need.log_end + need.lead_time + number * WINDOW for number in range(4)])
+        there = [self.requirement.fewest_installed(begin, begin + WINDOW) for begin in begins]
         return requirement_by_period(need, there, begins, self.settings.service_level)
 
     @result

@@ -11,6 +11,7 @@ import pandas as pd
 from gpudemand._array import STRING, BoolArray
 from gpudemand._validation import InputError, Skipped
 from gpudemand.forecast import longest_horizon
+from gpudemand.planning.need import WINDOW
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import Source
 from gpudemand.units import format_number_of, parse_duration, usage_by_slice
@@ -155,8 +156,6 @@ def usage_by_gpu_type(source: Source) -> pd.DataFrame:
 MEAN, PEAK, WAIT = "mean", "peak", "wait"
 #: Name of the profile of the week among what is skipped.
 HOURLY = "week"
-#: From one look at the plan to the next.
-_REVIEW = pd.Timedelta("28D")
 
 
 @dataclass(frozen=True)
@@ -236,7 +235,7 @@ def default_horizon(source: Source) -> int:
     edges = bin_edges(begin, max(begin, until), settings.freq, settings.tz)
     times = edges[: max(len(edges) - 1 - (until < edges[-1]), 2)]
     first = edges[min(len(times), len(edges) - 1)]
-    ahead = first + parse_duration(settings.longest_lead_time) + _REVIEW
+    ahead = first + parse_duration(settings.longest_lead_time) + WINDOW
     wanted = int((calendar_range(first, ahead, freq=settings.freq) < ahead).sum())
     return max(min(wanted, longest_horizon(pd.DataFrame({"unique_id": "", "ds": times, "y": 0.0}))), 1)
 
