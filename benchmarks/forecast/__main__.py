@@ -30,6 +30,7 @@ TRACKS = {
     "published": "benchmarks.forecast.published",
     "panels": "benchmarks.forecast.panels",
     "intervals": "benchmarks.forecast.intervals",
+    "shapes": "benchmarks.forecast.shapes",
     "members": "benchmarks.forecast.members",
     "steps": "benchmarks.forecast.steps",
     "holidays": "benchmarks.forecast.holidays",

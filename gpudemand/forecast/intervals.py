@@ -41,6 +41,9 @@ _FEW_OWN = 8
 #: .1 to .4 are alike on the development half of the panels track and on simulated clusters of which one type is full.
 _HEAVY_TAIL = 0.25
 
+#: Shares at which the errors of a series are compared with those of all: the ends of intervals of 95, 80 and 50 percent.
+_COMPARED = np.array([0.025, 0.1, 0.25, 0.75, 0.9, 0.975])
+
 #: (history of shape (n, t), origins, horizon) -> forecasts of shape (n, n_origins, h)
 PathsFunction = Callable[[FloatArray, IntArray, int], FloatArray]
 
@@ -128,10 +131,12 @@ class PastErrors:
         return weights.reshape(-1, now.size)
 
     def quantiles(self, shares: Sequence[float]) -> FloatArray:
-        """Residual quantiles, (len(shares), n_series, h): of all scaled errors, times the scale of series and step.
+        """Residual quantiles, (len(shares), n_series, h): of scaled errors, times the scale of series and step.
 
         Errors are scaled by the `volatility` of their series at their origin and by `growth`, and pooled over all
-        series by parts of the horizon; those of the last part grow on where the horizon is longer than the history.
+        series by parts of the horizon; those of the last part grow on where the horizon is longer than the history. The
+        quantiles of a series lie between its own and the pooled ones, the nearer to its own the surer it is that its
+        errors are of another shape: a team that is always there has not the errors of users who come now and then.
         Errors of series with heavy tails are clipped to the largest of the others': a full cluster is forecast exactly
         but for its outages, which would give other series bounds beyond all that was ever seen. The share that is
         looked up follows the frequencies at past origins (adaptive conformal inference). Errors over overlapping spans
@@ -145,16 +150,19 @@ class PastErrors:
         Shafer, "Algorithmic Learning in a Random World", 2005.
         """
         shown = max(int(self._known.any(axis=(0, 1)).sum()), 1)
-        found = np.zeros((len(shares), 1, self.errors.shape[2]))
+        found = np.zeros((len(shares), *self.errors.shape[::2]))
         adapted = self._adapted(np.asarray(shares, dtype=float))
         n_parts = min(shown, _PARTS, max(int(self._known.sum()) // _FEWEST, 1))
         for part in np.array_split(np.arange(shown), n_parts):
-            sample = np.sort(self._scaled[:, :, part], axis=None)
-            sample = sample[: np.count_nonzero(~np.isnan(sample))]
-            size = self._effective_size(np.asarray(self._known[:, :, part].any(axis=2)), part[-1] + 1)
+            own = np.sort(self._scaled[:, :, part].reshape(len(found[0]), -1), axis=1)
+            pooled = np.sort(own, axis=None)[None]
+            sizes = self._effective_sizes(np.asarray(self._known[:, :, part].any(axis=2)), part[-1] + 1)
+            size, weight = max(float(sizes.sum()), _MIN_SAMPLE), self._own_weight(own, pooled, sizes)
             for place, share in enumerate(adapted):
+                of_all = _predictive_quantile(pooled, size, float(share))
+                of_own = _predictive_quantile(own, size, float(share))
                 # Steps beyond the newest errors take the last quantile, which grows on with the horizon.
-                found[place, :, part[0] :] = _predictive_quantile(sample, size, float(share))
+                found[place, :, part[0] :] = (of_all + weight * (of_own - of_all))[:, None]
         return found * self.growth * self.volatility[:, -1:]
 
     @cached_property
@@ -190,11 +198,25 @@ class PastErrors:
                 now = np.clip(now, shares / 4, 1 - (1 - shares) / 4)
         return now
 
-    def _effective_size(self, known: BoolArray, span: int) -> float:
-        """Effective number of independent errors of all series; each spends one on its scale."""
+    @staticmethod
+    def _own_weight(own: FloatArray, pooled: FloatArray, sizes: FloatArray) -> FloatArray:
+        """Share of its own quantiles in those of a series, shape (n_series,), from sorted errors and effective sizes.
+
+        With the statistic X of a chi-squared test that its errors are as those of all, on d degrees of freedom: 1 - d / X,
+        the share of the squared differences that is more than chance (as in positive-part shrinkage), and 0 where X < d.
+        """
+        cuts = [_quantile(pooled, share)[0] for share in _COMPARED]
+        expected, seen = (np.diff(_shares_below(rows, cuts), axis=1, prepend=0, append=1) for rows in (pooled, own))
+        expected = np.where(expected > 0, expected, np.inf)  # cuts that are equal, as where most errors are 0
+        freedom = np.isfinite(expected).sum() - 1
+        statistic = sizes * (np.square(np.where(np.isfinite(expected), seen - expected, 0.0)) / expected).sum(axis=1)
+        return np.maximum(statistic - freedom, 0.0) / np.maximum(statistic, 1.0)
+
+    def _effective_sizes(self, known: BoolArray, span: int) -> FloatArray:
+        """Effective number of independent errors of each series, which spends one on its scale."""
         first, last = known.argmax(axis=1), known.shape[1] - 1 - known[:, ::-1].argmax(axis=1)
         disjoint = 1 + _OVERLAPPING * (self.origins[last] - self.origins[first]) / span
-        return float(max(np.maximum(np.minimum(disjoint, known.sum(axis=1)) - 1, 0).sum(), _MIN_SAMPLE))
+        return np.maximum(np.minimum(disjoint, known.sum(axis=1)) - 1, 0)
 
 
 def backtest_origins(n_times: int, min_train: int, max_origins: int, season: int) -> IntArray:
@@ -229,21 +251,32 @@ def _mean_of_others(total: FloatArray, count: FloatArray) -> FloatArray:
     return np.hstack([others, overall / np.maximum(counts, 1)])
 
 
-def _predictive_quantile(sample: FloatArray, size: float, share: float) -> float:
-    """Predictive quantile of the next error from a sorted sample with an effective size of `size`; 0 from none."""
-    if not sample.size or np.isclose(share, 0.5, rtol=0.0, atol=1e-9):
-        return _quantile(sample, 0.5)
+def _shares_below(rows: FloatArray, cuts: Sequence[float]) -> FloatArray:
+    """Shares of the values of each row below cuts, those at a cut counted half, shape (n_rows, len(cuts))."""
+    count = np.maximum((~np.isnan(rows)).sum(axis=1), 1)
+    return np.stack([((rows < cut).sum(axis=1) + (rows <= cut).sum(axis=1)) / 2 / count for cut in cuts], axis=1)
+
+
+def _predictive_quantile(rows: FloatArray, size: float, share: float) -> FloatArray:
+    """Predictive quantile of the next error from each sorted row, with an effective size of `size`; 0 from none."""
+    middle = _quantile(rows, 0.5)
+    if np.isclose(share, 0.5, rtol=0.0, atol=1e-9):
+        return middle
     tail = max(share, 1 - share)
     reached = min(tail, size / (size + 1))
     at = 0.5 + np.sign(share - 0.5) * (reached - 0.5) * (size + 1) / size
     freedom = max(size - 1, 2)
     stretch = stdtrit(freedom, tail) / stdtrit(freedom, reached)
-    middle = _quantile(sample, 0.5)
-    return float(middle + (_quantile(sample, at) - middle) * stretch)
+    return np.asarray(middle + (_quantile(rows, at) - middle) * stretch)
 
 
-def _quantile(sample: FloatArray, share: float) -> float:
-    return float(np.quantile(sample, share, method="hazen")) if sample.size else 0.0
+def _quantile(rows: FloatArray, share: float) -> FloatArray:
+    """Hazen's quantile of each sorted row, whose missing values are last; 0 of a row without values."""
+    last = np.maximum((~np.isnan(rows)).sum(axis=1) - 1, 0)
+    place = np.clip(share * (last + 1) - 0.5, 0, last)
+    low, row = place.astype(np.int64), np.arange(len(rows))
+    below, above = rows[row, low], rows[row, np.minimum(low + 1, last)]
+    return np.nan_to_num(below + (above - below) * (place - low))
 
 
 def prediction_intervals(

@@ -103,3 +103,33 @@ def test_steps_that_no_past_error_reaches_are_not_certain():
     low, high = past_errors(errors).quantiles([0.1, 0.9])
     assert (np.diff(high[:, 5:], axis=1) > 0).all()
     assert (np.diff(low[:, 5:], axis=1) < 0).all()
+
+
+def beside_sporadic(rng, n_sporadic=10, n_origins=26, h=14):
+    """Errors of a series of normal errors beside those of users who come on 8 % of days."""
+    steady = rng.normal(size=(1, n_origins, h))
+    rare = (rng.random((n_sporadic, n_origins, h)) < 0.08) * rng.gamma(2, 10, (n_sporadic, n_origins, h))
+    return np.concatenate([steady, rare - 1.6])
+
+
+def test_a_steady_series_has_not_the_errors_of_sporadic_ones():
+    rng, inside, widths = np.random.default_rng(0), {80: [], 95: []}, []
+    for _ in range(40):
+        errors = beside_sporadic(rng)
+        past = PastErrors(errors[:, :-1], 7 * np.arange(4, 29))
+        bounds = prediction_intervals(np.zeros((11, 14)), past, [80, 95], np.full((11, 1), -np.inf))
+        for level, found in inside.items():
+            low, high = bounds[f"lo-{level}"][0], bounds[f"hi-{level}"][0]
+            found.append(((low <= errors[0, -1]) & (errors[0, -1] <= high)).mean())
+        widths.append((high - low).mean())
+    # With one shape for all, 36 and 80 % in intervals of which the wider is twice too wide.
+    assert 0.65 < np.mean(inside[80]) < 0.85
+    assert 0.9 < np.mean(inside[95]) < 0.98
+    assert np.mean(widths) < 1.4 * 2 * 1.96
+
+
+def test_series_of_one_shape_share_their_quantiles():
+    rng = np.random.default_rng(0)
+    past = PastErrors(rng.normal(size=(200, 26, 14)), 7 * np.arange(4, 30))
+    scaled = past.quantiles([0.9]) / past.growth / past.volatility[:, -1:]
+    assert scaled.std() / scaled.mean() < 0.03
