@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +11,8 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.jobs.table import check_jobs
 from gpudemand.planning import Growth, Programme, RemoveGroup, StepEvent
-from gpudemand.planning.scenarios import recent_workload
+from gpudemand.planning.scenarios import MeasuredRunTimes, MoveTo, recent_workload
+from gpudemand.study.gpu_types import plan_gpu_types
 from gpudemand.study.requirement import plan_requirement
 from gpudemand.study.scenarios import BaseCase, compare_scenarios
 from gpudemand.study.selection import BacktestWindows, SelectedForecast
@@ -19,6 +22,7 @@ from gpudemand.study.waits import needed_gpus, with_need
 
 END = pd.Timestamp("2026-06-01", tz="UTC")
 ARRIVAL = END + pd.Timedelta("28D")
+LEVELS, SIDES = (50, 80, 90, 95, 98), (("lo", -1), ("hi", 1))
 
 
 def day(number):
@@ -41,8 +45,9 @@ def case(*parts, programmes=(), availability=1.0):
     source = JobSource.of(log, settings)
     settings, none = source.settings, pd.DataFrame()
     ds = pd.date_range(END, periods=56, freq="D")
-    mean = pd.DataFrame({"unique_id": "mean", "ds": ds, "M": 40.0, "M-lo-90": 35.0, "M-hi-90": 45.0})
-    selected = SelectedForecast("M", BacktestWindows(1, 1), none, none, mean, none)
+    bounds = {f"Naive-{end}-{level}": 40.0 + sign * level / 20 for level in LEVELS for end, sign in SIDES}
+    mean = pd.DataFrame({"unique_id": "mean", "ds": ds, "Naive": 40.0, **bounds})
+    selected = SelectedForecast("Naive", BacktestWindows(1, 1), none, none, mean, none)
     need = needed_gpus(source, programmes, settings)
     forecast = with_need(selected.with_programmes(programmes), need, settings.freq)
     return BaseCase(source, plan_requirement(forecast, 100, settings), need, selected, settings)
@@ -97,3 +102,51 @@ def test_events_of_less_work_and_of_unknown_types_are_refused():
         required(BASE, StepEvent(-5))
     with pytest.raises(InputError, match="series"):
         required(BASE, StepEvent(5, series="H900"))
+
+
+def apart(*parts, installed, programmes=()):
+    """A base case whose GPU types stand apart."""
+    base = case(*parts, programmes=programmes)
+    settings = replace(base.settings, installed=installed)
+    types = plan_gpu_types(base.source, base.selected, None, base.requirement, base.need, settings)
+    return replace(base, settings=settings, pools=types.pools), types.table.set_index("gpu_type")
+
+
+@pytest.fixture(scope="module")
+def types():
+    """As many GPUs of both types, of which the one that chat is on is short and the other is idle."""
+    parts = LONG.assign(gpu_type="A100"), SHORT.assign(gpu_type="H100")
+    return apart(*parts, installed={"A100": 20.0, "H100": 200.0})
+
+
+def to_order(base, *changes, costs=None):
+    return compare_scenarios(base, {"changed": changes}, costs)["to_order"].iloc[1]
+
+
+def test_types_that_stand_apart_are_ordered_each_for_itself(types):
+    base, table = types
+    alone = table.loc["A100", "to_order"]
+    assert alone > 0 == compare_scenarios(base, {})["shortfall"].iloc[0]  # as one pool, the H100 suffice
+    assert compare_scenarios(base, {})["to_order"].iloc[0] == alone
+    # Who leaves the H100 leaves the A100 as short as they were, and the other way round.
+    assert to_order(base, RemoveGroup("tune", by="group")) == alone
+    assert to_order(base, RemoveGroup("chat", by="group")) == 0
+    assert to_order(base, Growth(1.5, "A100", by="gpu_type")) == pytest.approx(1.5 * (alone + 20) - 20, abs=1)
+    assert to_order(base, Growth(1.5, "H100", by="gpu_type")) == alone
+
+
+def test_an_event_is_on_the_type_that_it_names(types):
+    base, table = types
+    alone = table.loc["A100", "to_order"]
+    assert to_order(base, StepEvent(30, series="A100")) == pytest.approx(alone + 30, abs=1)
+    assert to_order(base, StepEvent(30, series="H100")) == alone
+
+
+def test_jobs_that_move_are_wanted_where_they_go(types):
+    base, table = types
+    costs = MeasuredRunTimes.of_checked(base.source.jobs, None)
+    moved = compare_scenarios(base, {"away": MoveTo("H100", "A100"), "new": MoveTo("B200", "A100")}, costs)
+    assert moved["to_order"].iloc[1] == 0
+    # All of a type that is yet to come must be bought: as many as their work needs on faster GPUs.
+    ratio = costs.move(LONG.assign(gpu_type="A100").head(1), "B200")[0][0]
+    assert moved["to_order"].iloc[2] == pytest.approx(ratio * table.loc["A100", "required"], rel=0.15)

@@ -41,7 +41,7 @@ _FEW_OWN = 8
 #: .1 to .4 are alike on the development half of the panels track and on simulated clusters of which one type is full.
 _HEAVY_TAIL = 0.25
 
-#: Shares at which the errors of a series are compared with those of all: the ends of intervals of 95, 80 and 50 percent.
+#: Shares at which the errors of a series are compared with those of all: ends of intervals of 95, 80 and 50 percent.
 _COMPARED = np.array([0.025, 0.1, 0.25, 0.75, 0.9, 0.975])
 
 #: (history of shape (n, t), origins, horizon) -> forecasts of shape (n, n_origins, h)
@@ -202,8 +202,8 @@ class PastErrors:
     def _own_weight(own: FloatArray, pooled: FloatArray, sizes: FloatArray) -> FloatArray:
         """Share of its own quantiles in those of a series, shape (n_series,), from sorted errors and effective sizes.
 
-        With the statistic X of a chi-squared test that its errors are as those of all, on d degrees of freedom: 1 - d / X,
-        the share of the squared differences that is more than chance (as in positive-part shrinkage), and 0 where X < d.
+        With the statistic X of a chi-squared test that its errors are as those of all, on d degrees of freedom, 1 - d /
+        X: the share of the squared differences that is more than chance, or 0 where X < d (positive-part shrinkage).
         """
         cuts = [_quantile(pooled, share)[0] for share in _COMPARED]
         expected, seen = (np.diff(_shares_below(rows, cuts), axis=1, prepend=0, append=1) for rows in (pooled, own))

@@ -199,7 +199,7 @@ class StepEvent(Change):
     start, end : str or Timestamp, optional
         Open by default.
     series : str, optional
-        Series to change; required if there are several. Of a study, which plans one pool, it changes nothing.
+        Series to change; required if there are several. Of a study, the GPU type that is wanted.
     """
 
     gpus: float

@@ -158,7 +158,9 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     **_as_named(truncate, "reason", "user", "group", "cluster", "kind", "series", "model", "basis"),
     **_as_named(truncate, "segment", "part", "best_naive", "event", "partition", "qos", "namespace", "node", "total"),
     **_as_named(format_count, "rows", "jobs", "bins", "largest", "of", "installed"),
-    **_as_named(format_count, "required", "shortfall", "users", "idle_days", "reserve", "cost", "bins_ahead"),
+    **_as_named(
+        format_count, "required", "shortfall", "to_order", "users", "idle_days", "reserve", "cost", "bins_ahead"
+    ),
     **_as_named(format_count, "plan", "need", "rule"),
     **_as_named(truncate, "programme"),
     **_as_named(format_count, "runs"),

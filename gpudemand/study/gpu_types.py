@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,7 @@ import pandas as pd
 from gpudemand._array import STRING, FloatArray
 from gpudemand._validation import InputError, nearest
 from gpudemand.planning.capacity import SHARES, broadcast_by_time
+from gpudemand.planning.need import NeedForecast
 from gpudemand.planning.programmes import PlannedWork, add_programmes_by_type
 from gpudemand.study.parts import Parts, scale_to_total
 from gpudemand.study.pools import NOUNS, check_names
@@ -40,12 +41,13 @@ class GpuTypePlans:
     nothing is to be ordered) and ``lead_time_days``. The columns that depend on the GPUs
     installed of a type are missing where only their sum is given. Types that were given and never used come last,
     with zero required. `by_bin`: ``gpu_type``, ``ds``, ``required_p50`` ... ``required_p99``, ``required``. `plans`:
-    by type, with what is installed of it (NaN where only the sum is known).
+    by type, with what is installed of it (NaN where only the sum is known). `pools`: what they are made of.
     """
 
     table: pd.DataFrame
     by_bin: pd.DataFrame
     plans: dict[str, Requirement]
+    pools: Pools
 
 
 def check_pools(source: Source, programmes: Sequence[PlannedWork] = ()) -> None:
@@ -80,6 +82,7 @@ def plan_gpu_types(
     selected: SelectedForecast,
     parts: Parts | None,
     requirement: Requirement,
+    need: Need,
     settings: Settings,
     by: str = "gpu_type",
     programmes: Sequence[PlannedWork] = (),
@@ -90,23 +93,23 @@ def plan_gpu_types(
     added to it; others (of clusters, all) are spread over the types as the rest is.
 
     `selected`: forecast of the total. `parts`: if its parts are the GPU types, its model is used; otherwise that of
-    the total. `requirement`: of the total. `by`: {"gpu_type", "cluster"}; what a pool is, and the name of its column.
-    `programmes`: work that is not in the forecast of the total yet.
+    the total. `requirement`, `need`: of the total. `by`: {"gpu_type", "cluster"}; what a pool is, and the name of its
+    column. `programmes`: work that is not in the forecast of the total yet.
     """
     if len(_names(source, by, programmes)) < 2:
         raise InputError(f"the log names fewer than two {NOUNS[by]}s, so the plan is for one pool.")
     model = parts.model if parts is not None and parts.by == by else selected.model
     # A number by name is one of these, or else only their sum is known.
     known = settings.as_one_pool() if by != settings.pool else settings
-    plans = _plans(source, model, selected, known, by, programmes)
-    plans = {name: _with_installed(name, plan, known) for name, plan in plans.items()}
+    pools = Pools.of(source, selected, model, need, known, by)
+    plans = pools.plans(selected, known, programmes)
     ds = requirement.envelope()["ds"]
     rows = [_row(name, plan) for name, plan in {ALL: requirement, **plans}.items()]
     rows = [{by: row.pop("pool"), **row} for row in [*rows, *_unused_types(plans, known, ds)]]
     table = with_date_dtype(pd.DataFrame(rows), selected.forecast["ds"])
     by_bin = pd.concat({name: plan.envelope().drop(columns="installed") for name, plan in plans.items()})
     by_bin = by_bin.reset_index(level=0, names=by).reset_index(drop=True)
-    return GpuTypePlans(table.astype({by: STRING}), by_bin.astype({by: STRING}), plans)
+    return GpuTypePlans(table.astype({by: STRING}), by_bin.astype({by: STRING}), plans, pools)
 
 
 def first_shortfall(table: pd.DataFrame, date: str = "first_crossing") -> dict[str, Any] | None:
@@ -170,72 +173,106 @@ def order_of_pools(numbers: dict[str, Any]) -> dict[str, Any]:
     return {"to_order": apart, "order_by": min(dates, key=pd.Timestamp)}
 
 
-def _plans(
-    source: Source,
-    model: str,
-    selected: SelectedForecast,
-    settings: Settings,
-    by: str,
-    programmes: Sequence[PlannedWork],
-) -> dict[str, Requirement]:
-    """Plans by the name of the type, the largest requirement first."""
-    own = [each for each in programmes if each.gpu_type is not None and by == "gpu_type"]
-    shared = [each for each in programmes if each not in own]
-    usage = source.usage(by, settings.freq, source.demand)
-    forecast = _forecast(usage, model, selected.with_programmes(shared), settings, own)
-    every = needed_gpus(source, shared, settings) if shared else None
-    held = {str(name): whole_gpus(most) for name, most in source.most_held(by).items() if most > 0}
-    needs = {
-        name: needed_gpus(source, [each for each in own if each.gpu_type == name], settings.of_one(name), by, name)
-        for name in {**held, **dict.fromkeys(str(each.gpu_type) for each in own)}
-    }
-    plans = {}
-    for name, need in _with_shares(needs, every).items():
-        mean, most = forecast[forecast["pool"] == name].drop(columns="pool"), held.get(name, 0.0)
-        both = pd.concat([mean, as_forecast(need, mean, settings.freq)])
-        # A plan needs some GPUs to compare with; of a type that no job has held yet there are none.
-        plans[name] = replace(plan_requirement(both, most or 1.0, settings.of_one(name)), installed=most)
-    return dict(sorted(plans.items(), key=lambda item: -item[1].required))
+@dataclass(frozen=True)
+class Pools:
+    """What is known of each pool by itself, by its name, without programmes.
 
+    `by`: {"gpu_type", "cluster"}. `model`, `forecast`: of the mean of each, whose name is its ``unique_id``. `needs`:
+    of the log of each. `held`: the most GPUs held at once. `every`: need of all as one pool.
+    """
 
-def _with_shares(needs: dict[str, Need], every: Need | None) -> dict[str, Need]:
-    """Needs with their parts of work that is spread; needs of pools sum to more than that of all, parts to all."""
-    total = sum(need.forecast.recent for need in needs.values())
-    if every is None or not total:
-        return needs
-    return {name: replace(need, shared=every, share=need.forecast.recent / total) for name, need in needs.items()}
+    by: str
+    model: str
+    forecast: pd.DataFrame
+    needs: Mapping[str, Need]
+    held: Mapping[str, float]
+    every: Need
 
+    @classmethod
+    def of(
+        cls, source: Source, selected: SelectedForecast, model: str, every: Need, settings: Settings, by: str
+    ) -> Pools:
+        """Forecast the mean of each pool, and the need of each."""
+        usage, level = source.usage(by, settings.freq, source.demand), levels_for(settings.service_level)
+        # One by one, as the total is: errors of a type that is seldom used would widen those of the others.
+        parts = [part for _, part in usage.groupby("unique_id")]
+        rows = pd.concat([forecast_with(model, part, settings.horizon, level, selected.candidates) for part in parts])
+        held = {str(name): whole_gpus(most) for name, most in source.most_held(by).items() if most > 0}
+        needs = {name: needed_gpus(source, (), settings.of_one(name), by, name) for name in held}
+        return cls(by, model, rows.reset_index(drop=True), needs, held, every.with_programmes(()))
 
-def _forecast(
-    usage: pd.DataFrame,
-    model: str,
-    selected: SelectedForecast,
-    settings: Settings,
-    programmes: Sequence[PlannedWork],
-) -> pd.DataFrame:
-    """Forecast the mean of every type, with the name in the column ``pool``, and sums equal to that of the total."""
-    level = levels_for(settings.service_level)
-    # One by one, as the total is: errors of a type that is seldom used would widen those of the others.
-    parts = [part for _, part in usage.groupby("unique_id")]
-    rows = pd.concat([forecast_with(model, part, settings.horizon, level, selected.candidates) for part in parts])
-    rows = scale_to_total(rows.reset_index(drop=True), model, selected.forecast, selected.model)
-    total = selected.forecast[selected.forecast["unique_id"] == MEAN].set_index("ds")
-    total = total.rename(columns=lambda name: str(name).replace(selected.model, model))
-    # Medians and upper bounds are raised where their sum falls below that of the total.
-    upper = [name for name in rows.columns if name == model or str(name).startswith(f"{model}-hi-")]
-    together = rows.groupby("ds")[upper].sum()
-    factor = (total[upper] / together.where(together > 0)).clip(lower=1.0).fillna(1.0)
-    rows = rows.assign(**{name: rows[name] * rows["ds"].map(factor[name]) for name in upper})
-    # Work of its own widens a type by at least as much as it widens the total, so the sums stay above it.
-    rows = add_programmes_by_type(rows, programmes, peak=False)
-    return rows.rename(columns={"unique_id": "pool"}).assign(unique_id=MEAN)
+    def changed(self, hours: Mapping[str, float], ratios: Mapping[str, float], new: Sequence[str]) -> Pools:
+        """The pools with other work: by name, the GPU-hours and the need, in parts of what they are now.
+
+        Those of `new` pools, without work so far, are in parts of all as one pool.
+        """
+        total = self.forecast.groupby("ds", as_index=False).sum(numeric_only=True)
+        known = self.forecast[~self.forecast["unique_id"].isin(new)]
+        rows = pd.concat([known, *(total.assign(unique_id=name) for name in new)], ignore_index=True)
+        factor = rows["unique_id"].astype(str).map(lambda name: hours.get(name, 1.0))
+        values = [name for name in rows.columns if str(name).startswith(self.model)]
+        rows[values] = rows[values].mul(factor, axis=0)
+        needs = {**self.needs, **dict.fromkeys(new, self.every)}
+        needs = {name: replace(need, ratio=ratios.get(name, 1.0)) for name, need in needs.items()}
+        return replace(self, forecast=rows, needs=needs)
+
+    def plans(
+        self, selected: SelectedForecast, settings: Settings, programmes: Sequence[PlannedWork]
+    ) -> dict[str, Requirement]:
+        """Plans by the name of the pool, the largest requirement first.
+
+        `selected`: forecast of the total, without programmes.
+        """
+        own = [each for each in programmes if each.gpu_type is not None and self.by == "gpu_type"]
+        shared = [each for each in programmes if each not in own]
+        forecast, plans = self._together(selected.with_programmes(shared), own), {}
+        for name, need in self._with_programmes(own, shared).items():
+            of_one, most = settings.of_one(name), self.held.get(name, 0.0)
+            need = replace(need, lead_time=parse_duration(of_one.longest_lead_time))
+            mean = forecast[forecast["pool"] == name].drop(columns="pool")
+            both = pd.concat([mean, as_forecast(need, mean, settings.freq)])
+            # A plan needs some GPUs to compare with; of a type that no job has held yet there are none.
+            plan = replace(plan_requirement(both, most or 1.0, of_one), installed=most)
+            plans[name] = _with_installed(name, plan, settings)
+        return dict(sorted(plans.items(), key=lambda item: -item[1].required))
+
+    def _with_programmes(self, own: Sequence[PlannedWork], shared: Sequence[PlannedWork]) -> dict[str, Need]:
+        """Needs with programmes; needs of pools sum to more than that of all, their parts of what is spread to all."""
+        none = replace(self.every, forecast=NeedForecast.none())
+        needs = {**dict.fromkeys((str(each.gpu_type) for each in own), none), **self.needs}
+        total = sum(need.forecast.recent for need in needs.values())
+        every = self.every.with_programmes(shared) if shared and total else None
+        return {
+            name: replace(
+                need.with_programmes([each for each in own if each.gpu_type == name]),
+                shared=every,
+                share=need.forecast.recent / total if total else 0.0,
+            )
+            for name, need in needs.items()
+        }
+
+    def _together(self, selected: SelectedForecast, programmes: Sequence[PlannedWork]) -> pd.DataFrame:
+        """Means of every pool, with the name in the column ``pool``, and sums equal to that of the total."""
+        model = self.model
+        rows = scale_to_total(self.forecast, model, selected.forecast, selected.model)
+        total = selected.forecast[selected.forecast["unique_id"] == MEAN].set_index("ds")
+        total = total.rename(columns=lambda name: str(name).replace(selected.model, model))
+        # Medians and upper bounds are raised where their sum falls below that of the total.
+        upper = [name for name in rows.columns if name == model or str(name).startswith(f"{model}-hi-")]
+        together = rows.groupby("ds")[upper].sum()
+        factor = (total[upper] / together.where(together > 0)).clip(lower=1.0).fillna(1.0)
+        rows = rows.assign(**{name: rows[name] * rows["ds"].map(factor[name]) for name in upper})
+        # Work of its own widens a type by at least as much as it widens the total, so the sums stay above it.
+        rows = add_programmes_by_type(rows, programmes, peak=False)
+        return rows.rename(columns={"unique_id": "pool"}).assign(unique_id=MEAN)
 
 
 def _with_installed(name: str, plan: Requirement, settings: Settings) -> Requirement:
     """A plan with the GPUs installed of its type: given, or the most held if nothing was; NaN if only their sum is."""
     if settings.installed is None:
         return plan
-    given = settings.installed.get(name, math.nan) if isinstance(settings.installed, Mapping) else math.nan
+    # Of a type that only a scenario names there is none.
+    given = settings.installed.get(name, 0.0) if isinstance(settings.installed, Mapping) else math.nan
     if not isinstance(given, pd.Series):
         return replace(plan, installed=float(given))
     return replace(plan, installed=float(_by_bin(given, plan.envelope()["ds"])[0]), steps=given)
@@ -252,11 +289,25 @@ def _row(name: str, plan: Requirement) -> dict[str, object]:
     row: dict[str, object] = {"pool": name, **counts, "required": plan.required, "lead_time_days": lead_time / _DAY}
     if math.isnan(plan.installed):
         return row
-    # Nothing is ordered of a type that retires.
-    retires = name != ALL and plan.installed > plan.installed_at(pd.Series([plan.end]))[0] == 0
-    dates = {"first_crossing": plan.first_crossing, "order_by": pd.NaT if retires else plan.order_by}
-    to_order = 0.0 if retires else float(plan.to_order())
+    order = order_of(plan) if name != ALL else Order(plan.to_order(), plan.first_crossing, plan.order_by)
+    to_order = float(order.gpus)
+    dates = {"first_crossing": order.first_crossing, "order_by": order.order_by}
     return row | {"installed": plan.installed, "shortfall": plan.shortfall, "to_order": to_order} | dates
+
+
+class Order(NamedTuple):
+    """GPUs to order of a pool, the first time at which they are short, and when the order is due (NaT if never)."""
+
+    gpus: int
+    first_crossing: pd.Timestamp
+    order_by: pd.Timestamp
+
+
+def order_of(plan: Requirement) -> Order:
+    """Order of a pool; nothing is ordered of a type that retires."""
+    if plan.installed > plan.installed_at(pd.Series([plan.end]))[0] == 0:
+        return Order(0, plan.first_crossing, pd.NaT)
+    return Order(plan.to_order(), plan.first_crossing, plan.order_by)
 
 
 def _unused_types(plans: dict[str, Requirement], settings: Settings, ds: pd.Series) -> list[dict[str, object]]:

@@ -123,7 +123,7 @@ class Requirement:
         A need is that of four weeks, so that even a short gap in the GPUs counts. Returns ``begin``, ``end`` (NaT of
         one that lasts as long as the plan) and ``gpus``, the most that are short.
         """
-        return self._shortages(self.envelope(), column)
+        return self._shortages(self._envelope, column)
 
     def _shortages(self, table: pd.DataFrame, column: str) -> pd.DataFrame:
         rows = self.timeline(table)
@@ -202,7 +202,7 @@ class Requirement:
         now, short = math.ceil(self.shortfall), self._can_meet(self.shortages())
         if now or short.empty:
             return now
-        rows, begin = self.timeline(self.envelope()), short["begin"].min()
+        rows, begin = self.timeline(self._envelope), short["begin"].min()
         # Four weeks later it is looked at again.
         rows = rows[(rows["ds"] >= begin) & (rows["ds"] <= begin + WINDOW)]
         return math.ceil((rows["required"] - rows["installed"]).max())
@@ -210,10 +210,14 @@ class Requirement:
     @property
     def end(self) -> pd.Timestamp:
         """When the last need of the plan ends."""
-        return self.envelope()["ds"].max() + WINDOW
+        return self._envelope["ds"].max() + WINDOW
 
     def envelope(self) -> pd.DataFrame:
         """Maximum of the deciding plans, bin by bin, as `CapacityPlanDisplay` takes it."""
+        return self._envelope.copy()
+
+    @cached_property
+    def _envelope(self) -> pd.DataFrame:
         table = self.to_frame()
         table = table[table["basis"].isin(self._deciding)]
         required = [name for name in table.columns if name.startswith("required")]

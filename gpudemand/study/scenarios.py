@@ -31,6 +31,7 @@ from gpudemand.planning.scenarios import (
     recent_workload,
 )
 from gpudemand.planning.training_run_time import OTHERS, run_time_ratios
+from gpudemand.study.gpu_types import Order, Pools, order_of
 from gpudemand.study.parts import UserSegments
 from gpudemand.study.requirement import Requirement, plan_requirement, with_date_dtype
 from gpudemand.study.selection import SelectedForecast
@@ -48,8 +49,9 @@ class Scenarios:
     """Requirements under scenarios.
 
     `table`: the base case, then a row per scenario: ``scenario``, ``required``, ``change_from_base`` (GPUs),
-    ``shortfall``, ``first_crossing``, ``order_by``, ``share_over`` (of the binding plan). `skipped`: scenarios that
-    the log does not support.
+    ``shortfall``, ``to_order``, ``first_crossing``, ``order_by``, ``share_over`` (of the binding plan). What is to be
+    ordered is what pools need each for itself, if they stand apart and that is more. `skipped`: scenarios that the log
+    does not support.
     """
 
     table: pd.DataFrame
@@ -61,7 +63,7 @@ class BaseCase:
     """What scenarios change: the work of the last 28 days, and the requirement that it leads to.
 
     `need`: of the log and of programmes. `selected`: forecast of the total, without programmes, which scenarios leave
-    as they are.
+    as they are. `pools`: GPU types or clusters that stand apart.
     """
 
     source: Source
@@ -69,6 +71,7 @@ class BaseCase:
     need: Need
     selected: SelectedForecast
     settings: Settings
+    pools: Pools | None = None
     _known: dict[bytes, float] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
@@ -89,37 +92,60 @@ class BaseCase:
             )
         return found
 
-    def changed(self, scenario: Scenario, costs: JobCosts | None) -> Requirement:
-        """Requirement under a scenario."""
-        before = self.workload
-        after = changed_workload(scenario, before, costs)
-        factor = float(after["gpu_hours"].sum() / before["gpu_hours"].sum())
+    def unchanged(self) -> tuple[Requirement, dict[str, Requirement]]:
+        """Requirement of all as one pool and of each that stands apart."""
+        apart = self.pools.plans(self.selected, self.settings, self.need.programmes) if self.pools else {}
+        return self.requirement, apart
+
+    def changed(self, scenario: Scenario, costs: JobCosts | None) -> tuple[Requirement, dict[str, Requirement]]:
+        """Requirement under a scenario, of all as one pool and of each that stands apart."""
+        after = changed_workload(scenario, self.workload, costs)
         work = (*self.need.programmes, *map(self._programme, events_of(scenario)))
-        need = replace(self.need, ratio=self._ratio(after), programmes=work, _added={}, _works={})
-        demand = self.selected.scaled(factor).with_programmes(work)
-        forecast = with_need(demand, need, self.settings.freq)
-        return plan_requirement(forecast, self.requirement.installed, self.settings, self.requirement.hourly)
+        selected = self.selected.scaled(float(after["gpu_hours"].sum() / self.workload["gpu_hours"].sum()))
+        need = replace(self.need.with_programmes(work), ratio=self._ratio(after))
+        forecast = with_need(selected.with_programmes(work), need, self.settings.freq)
+        whole = plan_requirement(forecast, self.requirement.installed, self.settings, self.requirement.hourly)
+        return whole, {} if self.pools is None else self._apart(self.pools, after, selected, work)
+
+    def _apart(
+        self, pools: Pools, after: pd.DataFrame, selected: SelectedForecast, work: Sequence[PlannedWork]
+    ) -> dict[str, Requirement]:
+        """Plans of pools under a scenario, by name."""
+        before, hours, needs = self.workload, dict[str, float](), dict[str, float]()
+        new: list[str] = []
+        for name in {*pools.needs, *after[pools.by].dropna().astype(str)}:
+            rows, then = ((table[pools.by] == name).fillna(False).to_numpy(bool) for table in (before, after))
+            if (name not in pools.needs or not rows.any()) and then.any():
+                rows, new = np.ones(len(before), dtype=bool), [*new, name]
+            if rows.any():
+                hours[name] = float(after["gpu_hours"][then].sum() / before["gpu_hours"][rows].sum())
+                needs[name] = self._ratio(after[then], rows)
+        return pools.changed(hours, needs, new).plans(selected, self.settings, work)
 
     def _programme(self, event: StepEvent) -> Programme:
         if not event.gpus > 0:
             raise InputError(f"a StepEvent adds GPUs, not {event.gpus:g}; RemoveGroup and Growth take work away.")
         if event.series is not None:
             check_choice("series", event.series, ["total", *self.source.names("gpu_type")])
-        return event.programme(self.settings.tz)
+        typed = event.series if event.series != "total" else None
+        return replace(event.programme(self.settings.tz), gpu_type=typed)
 
-    def _ratio(self, after: pd.DataFrame) -> float:
-        """Need of the changed work over that of the work as it was.
+    def _ratio(self, after: pd.DataFrame, now: BoolArray | None = None) -> float:
+        """Need of the changed work over that of the work as it was, of all or of the rows `now` of the workload.
 
         The queue tells what jobs need that stay as they are, and what they need with those that change; how much more
         they need with the latter grows with the work of these. Of usage without jobs, the ratio of the work.
         """
         before = self.workload
         new = after.groupby("row")["gpu_hours"].sum().reindex(before["row"]).fillna(0.0).to_numpy()
-        old = before["gpu_hours"].to_numpy()
-        stay, same = new > 0, np.isclose(new, old)
+        old, now = before["gpu_hours"].to_numpy(), np.ones(len(before), dtype=bool) if now is None else now
+        if np.allclose(new, np.where(now, old, 0.0)):
+            return 1.0
         if self.need.forecast.window is None:
-            return float(new.sum() / old.sum())
-        alone, together, all_ = (self._needed(rows) for rows in (same, stay, stay | True))
+            return float(new.sum() / old[now].sum())
+        stay = new > 0
+        same = stay & np.isclose(new, old)
+        alone, together, all_ = (self._needed(rows) for rows in (same, stay, now))
         other = stay & ~same
         factor = new[other].sum() / old[other].sum() if other.any() else 1.0
         return (alone + factor * max(together - alone, 0.0)) / all_
@@ -161,21 +187,26 @@ def plan_scenarios(base: BaseCase, segments: UserSegments | None, step_costs: Ne
 
 def compare_scenarios(base: BaseCase, scenarios: Mapping[str, Scenario], costs: JobCosts | None = None) -> pd.DataFrame:
     """Plan for scenarios, by name; returns `Scenarios.table`."""
-    requirement = base.requirement
-    rows = [_row(BASE, requirement, requirement)]
-    rows += [_row(name, base.changed(scenario, costs), requirement) for name, scenario in scenarios.items()]
-    return with_date_dtype(pd.DataFrame(rows).astype({"scenario": STRING}), requirement.forecast["ds"])
+    rows = [_row(BASE, base, *base.unchanged())]
+    rows += [_row(name, base, *base.changed(scenario, costs)) for name, scenario in scenarios.items()]
+    return with_date_dtype(pd.DataFrame(rows).astype({"scenario": STRING}), base.requirement.forecast["ds"])
 
 
-def _row(name: str, requirement: Requirement, base: Requirement) -> dict[str, object]:
+def _row(name: str, base: BaseCase, requirement: Requirement, apart: Mapping[str, Requirement]) -> dict[str, object]:
     plan = requirement.summary.set_index("basis").loc[requirement.binding]
+    order = Order(requirement.to_order(), requirement.first_crossing, requirement.order_by)
+    due = [each for each in map(order_of, apart.values()) if pd.notna(each.order_by)]
+    if (gpus := sum(each.gpus for each in due)) > order.gpus:
+        dates = (min(filter(pd.notna, of_all)) for of_all in zip(*(each[1:] for each in [order, *due]), strict=True))
+        order = Order(gpus, *dates)
     return {
         "scenario": name,
         "required": plan["required"],
-        "change_from_base": plan["required"] - base.required,
+        "change_from_base": plan["required"] - base.requirement.required,
         "shortfall": requirement.shortfall,
-        "first_crossing": requirement.first_crossing,
-        "order_by": requirement.order_by,
+        "to_order": order.gpus,
+        "first_crossing": order.first_crossing,
+        "order_by": order.order_by,
         "share_over": plan["share_over"],
     }
 

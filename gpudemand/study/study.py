@@ -435,17 +435,18 @@ class Study:
     @cached_property
     def gpu_type_plans(self) -> GpuTypePlans:
         """Plans by GPU type."""
-        parts = self.attempt("parts", lambda: self.parts)
-        work = self.programmes
-        return plan_gpu_types(self.source, self.selected, parts, self.requirement, self.settings, programmes=work)
+        return self._plan_pools("gpu_type")
 
     @cached_property
     def cluster_plans(self) -> GpuTypePlans:
         """Plans by cluster, where each is a pool of its own."""
         if self.settings.pool != "cluster":
             raise InputError('all clusters are planned as one pool; cluster="each" makes each of them one of its own.')
-        parts, work = self.attempt("parts", lambda: self.parts), self.programmes
-        return plan_gpu_types(self.source, self.selected, parts, self.requirement, self.settings, "cluster", work)
+        return self._plan_pools("cluster")
+
+    def _plan_pools(self, by: str) -> GpuTypePlans:
+        parts, total = self.attempt("parts", lambda: self.parts), (self.requirement, self.need)
+        return plan_gpu_types(self.source, self.selected, parts, *total, self.settings, by, self.programmes)
 
     @result
     def periods(self) -> pd.DataFrame:
@@ -544,7 +545,18 @@ class Study:
 
     @cached_property
     def _base_case(self) -> BaseCase:
-        return BaseCase(self.source, self.requirement, self.need, self.selected, self.settings)
+        types = self._pools_apart
+        pools = None if types is None else types.pools
+        return BaseCase(self.source, self.requirement, self.need, self.selected, self.settings, pools)
+
+    @property
+    def _pools_apart(self) -> GpuTypePlans | None:
+        """Plans of GPU types or clusters, if GPUs are given by name, so that each stands for itself."""
+        if not isinstance(self.settings.installed, Mapping):
+            return None
+        name = "cluster_plans" if self.settings.pool == "cluster" else "gpu_type_plans"
+        found: GpuTypePlans | None = self.attempt(name, lambda: getattr(self, name))
+        return found
 
     @property
     def scenarios(self) -> pd.DataFrame:
@@ -556,8 +568,9 @@ class Study:
 
         Changes act on the work of the last 28 days, whenever it was submitted. The queue of what stays as it is tells
         what that needs, and the rest of the need grows with the work that changes; of usage without jobs, all of it.
-        A `StepEvent` is queued as a `Programme` is. Where GPUs are given by type or cluster, all count as one pool
-        here: a type for itself may run short of more, which the order tells, and no scenario.
+        A `StepEvent` is queued as a `Programme` is, on the type that its ``series`` names. Where GPUs installed are
+        given by type or cluster, ``to_order`` is what these need each for itself, if that is more than all as one pool
+        need, and a job that moves to another type is wanted there; the other columns are those of all as one pool.
 
         Parameters
         ----------
@@ -570,7 +583,7 @@ class Study:
         -------
         DataFrame
             The base case, then a row a scenario: ``scenario``, ``required``, ``change_from_base``, ``shortfall``,
-            ``first_crossing``, ``order_by``, ``share_over``.
+            ``to_order``, ``first_crossing``, ``order_by``, ``share_over``.
 
         Examples
         --------

@@ -168,9 +168,11 @@ class Need:
 
     def without(self, *names: str) -> Need:
         """The need without some of the programmes."""
-        return replace(
-            self, programmes=tuple(each for each in self.programmes if each.name not in names), _added={}, _works={}
-        )
+        return self.with_programmes([each for each in self.programmes if each.name not in names])
+
+    def with_programmes(self, programmes: Sequence[PlannedWork]) -> Need:
+        """The need of the log with other programmes."""
+        return replace(self, programmes=tuple(programmes), _added={}, _works={})
 
     def works(self, begin: pd.Timestamp) -> FloatArray:
         """Equally likely amounts of work of the four weeks from a time on: times as fast as jobs came in the last ones.

@@ -22,6 +22,7 @@ from gpudemand.study.settings import Settings
 from gpudemand.study.source import JobSource
 from gpudemand.study.study import Study
 from gpudemand.study.usage_tables import MEAN, compute_usage_tables
+from gpudemand.study.waits import needed_gpus
 from tests.report.conftest import make_log, renamed, requirement_of
 from tests.report.test_earlier import SCHEMA
 
@@ -52,8 +53,8 @@ def selected(log, quick_module):
 
 def plan(log, selected, **changed):
     source = JobSource.of(log, Settings(horizon=7, lead_time="10D", **changed))
-    requirement = requirement_of(source, selected)
-    return plan_gpu_types(source, selected, None, requirement, source.settings), requirement
+    whole = requirement_of(source, selected), needed_gpus(source, (), source.settings)
+    return plan_gpu_types(source, selected, None, *whole, source.settings), whole[0]
 
 
 @pytest.mark.slow
@@ -82,9 +83,9 @@ def test_a_type_that_is_seldom_used_does_not_widen_the_others():
     log["gpu_type"] = log["gpu_type"].mask(log.index % 80 > 0, "A100").mask(log.index % 80 == 0, "H100")
     source = JobSource.of(log, settings)
     selected = select_and_forecast(compute_usage_tables(source).total, 28)
-    requirement = requirement_of(source, selected)
-    table = plan_gpu_types(source, selected, None, requirement, source.settings).table.set_index("gpu_type")
-    assert table.loc["A100", "required_p95"] < 1.1 * requirement.required
+    whole = requirement_of(source, selected), needed_gpus(source, (), source.settings)
+    table = plan_gpu_types(source, selected, None, *whole, source.settings).table.set_index("gpu_type")
+    assert table.loc["A100", "required_p95"] < 1.1 * whole[0].required
 
 
 def test_shortfall_is_by_type_where_installed_is(log, selected):
@@ -204,8 +205,8 @@ def test_each_type_has_its_lead_time_and_the_whole_the_longest(log, selected):
     leads = {"A100": "5D", "H100": "20W"}
     settings = Settings(horizon=7, lead_time=leads, installed={"A100": 5.0, "H100": 5.0})
     source = JobSource.of(log, settings)
-    requirement = requirement_of(source, selected)
-    types = plan_gpu_types(source, selected, None, requirement, source.settings)
+    whole = requirement_of(source, selected), needed_gpus(source, (), source.settings)
+    types = plan_gpu_types(source, selected, None, *whole, source.settings)
     table = types.table.set_index("gpu_type")
     ahead = (table["first_crossing"] - table["order_by"]) / pd.Timedelta("1D")
     assert ahead.to_dict() == table["lead_time_days"].to_dict() == {ALL: 140, "H100": 140, "A100": 5}

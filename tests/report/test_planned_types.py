@@ -12,14 +12,14 @@ from gpudemand import Study
 from gpudemand._validation import InputError
 from gpudemand.planning import Programme
 from gpudemand.planning.need import NeedForecast
-from gpudemand.study.gpu_types import ALL, _with_shares, plan_gpu_types
+from gpudemand.study.gpu_types import ALL, Pools, plan_gpu_types
 from gpudemand.study.plan_file import read_plan
 from gpudemand.study.pools import check_aliases, rename_series
 from gpudemand.study.selection import select_and_forecast
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import JobSource, SeriesSource
 from gpudemand.study.usage_tables import compute_usage_tables
-from gpudemand.study.waits import Need
+from gpudemand.study.waits import Need, needed_gpus
 from tests.report.conftest import make_log, requirement_of
 
 WEEK = ("2026-03-02", "2026-03-09")
@@ -39,10 +39,11 @@ def medians(log, quick_module):
     source = JobSource.of(log, Settings(horizon=7, lead_time="1D"))
     selected = select_and_forecast(compute_usage_tables(source).total, 7)
     requirement, settings = requirement_of(source, selected), source.settings
+    need = needed_gpus(source, (), settings)
 
     def plan(*types, at="required_p50"):
         work = [Programme(f"work {name}", **WORK, gpu_type=name) for name in types]
-        table = plan_gpu_types(source, selected, None, requirement, settings, programmes=work).table
+        table = plan_gpu_types(source, selected, None, requirement, need, settings, programmes=work).table
         return table.set_index("gpu_type")[at]
 
     return plan
@@ -66,11 +67,13 @@ def test_parts_of_work_that_is_spread_sum_to_all_of_it():
     # Needs of pools sum to more than that of all as one, which was divided by.
     one, log_end = pd.Timedelta("1D"), pd.Timestamp(WEEK[0], tz="UTC")
     every, *needs = (Need(NeedForecast(gpus, np.full(30, gpus)), None, (), log_end, one) for gpus in (80.0, 56.0, 39.0))
-    shares = [need.share for need in _with_shares(dict(zip("ab", needs, strict=True)), every).values()]
+    work = [Programme("work", **WORK)]
+    pools = Pools("gpu_type", "M", pd.DataFrame(), dict(zip("ab", needs, strict=True)), {}, every)
+    shares = [need.share for need in pools._with_programmes([], work).values()]
     assert sum(shares) == pytest.approx(1.0)
     assert shares[0] / shares[1] == pytest.approx(56 / 39)
     none = {"a": Need(NeedForecast.none(), None, (), log_end, one)}
-    assert _with_shares(none, every) == none
+    assert Pools("gpu_type", "M", pd.DataFrame(), none, {}, every)._with_programmes([], work) == none
 
 
 @pytest.mark.slow
