@@ -76,6 +76,22 @@ def test_without_a_group_the_need_is_that_of_the_log_without_it(gone, left):
     assert required(BASE, [Growth(0.0, "chat"), Growth(0.0, "tune")]) == 0
 
 
+def test_a_small_change_of_small_jobs_changes_little():
+    # Alone, the large ones need more: of all jobs so many may wait, and few of the small ones do.
+    rng = np.random.default_rng(0)
+    start = END - pd.to_timedelta(np.sort(rng.uniform(0.1, 80, 1600)), "D").round("s")[::-1]
+    small = pd.DataFrame({"user": "small", "submit": start, "end": start + pd.Timedelta("1h"), "gpus": 1.0})
+    start = END - pd.to_timedelta(np.sort(rng.uniform(0.1, 80, 500)), "D").round("s")[::-1]
+    large = pd.DataFrame({"user": "large", "submit": start, "end": start + pd.Timedelta("3h"), "gpus": 16.0})
+    parts = [part.assign(group=part["user"], start=part["submit"]) for part in (small, large)]
+    base = case(*parts)
+    gone = required(base, RemoveGroup("small"))
+    assert gone > base.requirement.required + 5
+    assert gone == pytest.approx(case(parts[1]).requirement.required, rel=0.1)
+    for factor in (0.5, 0.999, 1.001, 2.0):
+        assert required(base, Growth(factor, "small")) == pytest.approx(base.requirement.required, abs=1), factor
+
+
 def test_programmes_neither_leave_nor_grow_with_the_work_of_the_log():
     more = case(LONG, SHORT, programmes=[Programme("new", 1, day(-40), day(40), hours=80 * 24, gpus=30)])
     for change in (RemoveGroup("tune", by="group"), Growth(1.5)):

@@ -134,7 +134,9 @@ class BaseCase:
         """Need of the changed work over that of the work as it was, of all or of the rows `now` of the workload.
 
         The queue tells what jobs need that stay as they are, and what they need with those that change; how much more
-        they need with the latter grows with the work of these. Of usage without jobs, the ratio of the work.
+        they need with the latter grows with the work of these. Beside many small jobs, which start in time, large ones
+        may need less than alone: then more or less work of the small ones changes nothing. Of usage without jobs, the
+        ratio of the work.
         """
         before = self.workload
         new = after.groupby("row")["gpu_hours"].sum().reindex(before["row"]).fillna(0.0).to_numpy()
@@ -148,7 +150,7 @@ class BaseCase:
         alone, together, all_ = (self._needed(rows) for rows in (same, stay, now))
         other = stay & ~same
         factor = new[other].sum() / old[other].sum() if other.any() else 1.0
-        return (alone + factor * max(together - alone, 0.0)) / all_
+        return (together + (factor - 1) * max(together - alone, 0.0)) / all_
 
     def _needed(self, rows: BoolArray) -> float:
         """GPUs that some jobs of the workload need."""
