@@ -103,6 +103,26 @@ def test_a_study_says_so():
         gd.Study(changed(submit="2036-01-01", start="2036-01-01", end="2036-01-01"), until=LOG["end"].max())
 
 
+@pytest.mark.parametrize("word", [None, "abgebrochen"])
+def test_jobs_that_gave_up_in_other_words_are_named(tmp_path, word):
+    jobs, _ = gd.make_cluster(n_users=5, n_days=30, random_state=0)
+    never = jobs.index[10:30]
+    jobs["start"] = jobs["start"].mask(jobs.index.isin(never))
+    jobs["status"] = jobs["status"].astype(object).mask(jobs.index.isin(never), word)
+    jobs.to_csv(tmp_path / "log.csv", index=False)
+    with pytest.warns(UserWarning, match="20 of .* jobs are over without a start or a known status"):
+        read = gd.read_jobs(tmp_path / "log.csv")
+    assert sum("without a start" in sentence for sentence in gd.Study(read).source.unlikely()) == 1
+    jobs.loc[never, "status"] = "cancelled"
+    jobs.to_csv(tmp_path / "log.csv", index=False)
+    assert sentences(gd.read_jobs(tmp_path / "log.csv")) == []
+
+
+def test_jobs_without_a_number_of_gpus_are_named():
+    few = LOG.assign(gpus=LOG["gpus"].mask(LOG.index < 7))
+    assert [text for text in sentences(check_jobs(few, allow_unknown=True)) if "no number of GPUs" in text]
+
+
 def test_simulated_clusters_are_ordinary():
     for seed in range(3):
         jobs, _ = gd.make_cluster(n_users=8, n_days=40, random_state=seed)

@@ -61,7 +61,7 @@ def plausible(jobs: pd.DataFrame, read: Iterable[str] = ()) -> pd.DataFrame:
     held = held_by(jobs)
     begin, why_from = _complete_from(jobs, held)
     until, why_until = _complete_until(held)
-    said += [*why_from, *why_until, *_suspended(jobs)]
+    said += [*why_from, *why_until, *_suspended(jobs), *_ended_without_start(jobs)]
     for name, time in ((COMPLETE_FROM, begin), (COMPLETE_UNTIL, until or told)):
         if time is not None:
             attrs[name] = time.isoformat()
@@ -379,7 +379,27 @@ def unlikely_jobs(jobs: pd.DataFrame, installed: Any = None) -> list[str]:
     >>> text.split("; ")[0]
     '1 of 50 jobs has a submission, start and end years from those of all others (job 3: 1 Jan 1970)'
     """
-    return [*_unlikely_times(jobs), *_unlikely_gpus(jobs, installed)]
+    return [*_unlikely_times(jobs), *_unlikely_gpus(jobs, installed), *_ended_without_start(jobs), *_without_gpus(jobs)]
+
+
+def _ended_without_start(jobs: pd.DataFrame) -> list[str]:
+    """Sentences on jobs that are over and may never have started, where others tell their start."""
+    rows = (jobs["start"].isna() & jobs["end"].notna() & jobs["status"].isna()).to_numpy(dtype=bool)
+    if not rows.any() or jobs["start"].isna().all():
+        return []
+    return [
+        f"{_count(rows)} over without a start or a known status ({_job(jobs, rows)}), and count as held from the "
+        "submission on. Where they gave up while they waited, write cancelled for their status."
+    ]
+
+
+def _without_gpus(jobs: pd.DataFrame) -> list[str]:
+    rows = jobs["gpus"].isna().to_numpy(dtype=bool)
+    if not rows.any():
+        return []
+    return [
+        f"{_count(rows, 'has', 'have')} no number of GPUs and count as none ({_job(jobs, rows)}); say what they had."
+    ]
 
 
 def _unlikely_times(jobs: pd.DataFrame) -> list[str]:

@@ -187,8 +187,9 @@ class JobSource:
         return []
 
     def unlikely(self) -> list[str]:
-        """What `read_jobs` doubts, and jobs whose times or GPUs are far from those of all others."""
-        return [*doubts(self.jobs.attrs), *unlikely_jobs(self.jobs, self.settings.total_installed)]
+        """What `read_jobs` doubts, and what is unlikely in the jobs themselves; see `unlikely_jobs`."""
+        said = [*doubts(self.jobs.attrs), *unlikely_jobs(self.jobs, self.settings.total_installed)]
+        return list(dict.fromkeys(said))
 
     def with_fractions_apart(self) -> JobSource:
         """With GPU types of their own for jobs on fractions of GPUs, as `mark_fractions` names them."""
