@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -11,13 +10,13 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import BoolArray, FloatArray
-from gpudemand._validation import UnlikelyJobsWarning, shorten, stack_level
-from gpudemand.jobs.schema import COMPLETE_UNTIL, FINISHED, RAN_UNTIL, TIME
+from gpudemand._validation import shorten
+from gpudemand.jobs.schema import COMPLETE_UNTIL, DOUBTS, FINISHED, RAN_UNTIL, TIME
 from gpudemand.jobs.table import begin_times, gave_up, start_times, to_nanoseconds
 from gpudemand.units import format_count, format_number_of, format_seconds
 
-#: Sentences on what is doubtful in a log; times in ISO form before and after which it is not complete.
-DOUBTS, COMPLETE_FROM = "doubts", "complete_from"
+#: Time in ISO form before which a log is not complete.
+COMPLETE_FROM = "complete_from"
 
 _DAY_S = 86_400.0
 #: Fewer jobs tell nothing of the others, nor how large they are.
@@ -108,12 +107,6 @@ def unknown_status(jobs: pd.DataFrame, words: pd.Series, usable: BoolArray) -> l
     more = f" and {len(known) - _SHOWN} others" if len(known) > _SHOWN else ""
     what = f"the status {listed}{more} is not known" if listed else "no status is given"
     return [f"{what}: such jobs count {' and '.join(counts)}. Write pending, running, completed, failed ..."]
-
-
-def warn_doubts(sentences: Iterable[str], source: str) -> None:
-    """Warn of each thing that is doubtful in a log."""
-    for sentence in sentences:
-        warnings.warn(f"{source}: {sentence}", UnlikelyJobsWarning, stacklevel=stack_level())
 
 
 def complete_period(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
