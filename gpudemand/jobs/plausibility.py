@@ -35,6 +35,8 @@ _LEAST_SHARE = 0.1
 #: More jobs that end in the last second were running, and ended by those who wrote the log.
 _AT_ONCE = 2
 _SUSPENDED = 0.01
+#: Clocks differ, and times are rounded: GPUs may have worked for so much more than a log says that they were held.
+_MORE, _MORE_S = 1.02, 1.0
 #: Words of a log that a sentence lists.
 _SHOWN = 5
 
@@ -42,10 +44,11 @@ _SHOWN = 5
 def plausible(jobs: pd.DataFrame, read: Iterable[str] = ()) -> pd.DataFrame:
     """Job table without what cannot be right, and with the reasons.
 
-    A job that runs far beyond its time limit has ended at it. A log of ended jobs only is complete until jobs are
-    missing that still ran; one of all jobs that ran since some time is complete from then on, as before it has only
-    those that lasted; and a log in which no job held GPUs before some time is complete from that time on. One that says
-    how long jobs have been running reaches until then, though nothing else may have been recorded so late.
+    A job that runs far beyond its time limit has ended at it. GPUs work for no longer than they are held. A log of
+    ended jobs only is complete until jobs are missing that still ran; one of all jobs that ran since some time is
+    complete from then on, as before it has only those that lasted; and a log in which no job held GPUs before some time
+    is complete from that time on. One that says how long jobs have been running reaches until then, though nothing else
+    may have been recorded so late.
 
     `jobs`: canonical job table. `read`: sentences of the reader of its format. Returns the table with ``doubts`` and,
     where it is complete for a part only, ``complete_from`` and ``complete_until`` in its ``attrs``.
@@ -56,7 +59,8 @@ def plausible(jobs: pd.DataFrame, read: Iterable[str] = ()) -> pd.DataFrame:
     newest = jobs[["submit", "start", "end"]].max().max()
     jobs, told = _told_until(jobs, newest)
     jobs, runaways = _without_runaways(jobs, told or newest)
-    said += runaways
+    jobs, impossible = without_impossible_use(jobs)
+    said += [*runaways, *impossible]
     held = held_by(jobs)
     begin, why_from = _complete_from(jobs, held)
     until, why_until = _complete_until(held)
@@ -173,6 +177,27 @@ def _without_runaways(jobs: pd.DataFrame, now: pd.Timestamp) -> tuple[pd.DataFra
             "as running; leave it out if it is not."
         )
     return jobs, said
+
+
+def without_impossible_use(jobs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Jobs without ``used_gpu_seconds`` below 0 or above what their GPUs could do in their time; and what was changed.
+
+    `jobs`: canonical job table.
+    """
+    used = jobs.get("used_gpu_seconds")
+    if used is None or used.isna().all():
+        return jobs, []
+    run = (jobs["end"] - begin_times(jobs)).dt.total_seconds()
+    most = jobs["gpus"] * (_MORE * run + _MORE_S)
+    rows = ((used < 0) | (used > most) | np.isinf(used)).to_numpy(dtype=bool)
+    if not rows.any():
+        return jobs, []
+    said = (
+        f"{_count(rows, 'has', 'have')} used_gpu_seconds below 0 or above GPUs times run time "
+        f"({_job(jobs, rows)}: {used[rows].iloc[0]:.6g}), which are unknown. They are utilization, from 0 to 1, times "
+        "GPUs times seconds."
+    )
+    return jobs.assign(used_gpu_seconds=used.mask(rows)), [said]
 
 
 def _count(rows: BoolArray, one: str = "is", several: str = "are") -> str:
@@ -361,7 +386,7 @@ def unlikely_jobs(jobs: pd.DataFrame, installed: Any = None) -> list[str]:
     Times are unlikely where at most 5 % of the jobs lie before or after a gap of a year that is longer than all
     other jobs span. A number of GPUs is where it is at least ten times that of all jobs but at most 1 %, and more than
     twice what all others held at once, so that the cluster was never half full without it, unless as many are
-    installed.
+    installed. Utilization is where GPUs would have worked for longer than they were held.
 
     `jobs`: canonical job table. `installed`: GPUs at the most, or a number for each time.
 
@@ -372,7 +397,7 @@ def unlikely_jobs(jobs: pd.DataFrame, installed: Any = None) -> list[str]:
     >>> text.split("; ")[0]
     '1 of 50 jobs has a submission, start and end years from those of all others (job 3: 1 Jan 1970)'
     """
-    return [*_unlikely_times(jobs), *_unlikely_gpus(jobs, installed)]
+    return [*_unlikely_times(jobs), *_unlikely_gpus(jobs, installed), *without_impossible_use(jobs)[1]]
 
 
 def _unlikely_times(jobs: pd.DataFrame) -> list[str]:
