@@ -32,6 +32,8 @@ from gpudemand.units import parse_slurm_seconds
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?$"
 #: Text of a duration in Slurm's notation: days, and two or three parts of a clock.
 DURATION = r"^(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?(?:\.\d+)?$"
+#: Name that is a whole number and was made a float, as pandas makes all of a column of which one is missing.
+FLOAT_NAME = r"^-?\d+\.0+$"
 #: What schedulers write of a job without a time limit, in lower case.
 NO_LIMIT = ("unlimited", "infinite", "infinity", "inf", "partition_limit", "not_set")
 
@@ -74,6 +76,19 @@ def map_unique(text: pd.Series, function: Callable[[str], Any], dtype: Any = obj
     values = np.empty(len(unique) + 1, dtype=dtype)
     values[:] = [*(function(str(value)) for value in unique), missing]
     return pd.Series(values[codes], index=text.index, dtype=STRING if dtype is object else dtype)
+
+
+def without_decimals(names: pd.Series) -> pd.Series:
+    """Names without decimals, if all of them are whole numbers that were made floats.
+
+    >>> without_decimals(pd.Series(["1001.0", None], dtype=STRING)).tolist()
+    ['1001', nan]
+    """
+    known = names.notna().to_numpy(dtype=bool)
+    first = names.iloc[known.argmax()] if known.any() else ""  # tells it of most columns
+    if re.match(FLOAT_NAME, first) and names[known].str.match(FLOAT_NAME).all():
+        return names.str.replace(r"\.0+$", "", regex=True)
+    return names
 
 
 def unread_cells(name: str, example: str, count: int, total: int) -> str:
@@ -146,6 +161,8 @@ class LogColumns:
         if pa.types.is_nested(column.type):
             texts = [None if value is None else str(value) for value in column.to_pylist()]
             return pa.chunked_array([pa.array(texts, pa.string())])
+        if pa.types.is_floating(column.type):
+            column = pc.if_else(pc.is_nan(column), None, column)
         if not pa.types.is_duration(column.type):
             try:
                 return column.cast(pa.string())
@@ -155,8 +172,8 @@ class LogColumns:
         raise InputError(f"{kind}, which is neither text, a number nor a time; convert it.")
 
     def texts(self, **columns: str) -> dict[str, pd.Series]:
-        """Several text columns: canonical name -> column of the log."""
-        return {name: self.text(column) for name, column in columns.items()}
+        """Several columns of names: canonical name -> column of the log."""
+        return {name: without_decimals(self.text(column)) for name, column in columns.items()}
 
     def number(self, name: str, *, required: bool = False) -> pd.Series:
         """Column of floats; an unreadable value rejects its row, and so does a missing one if it is `required`."""

@@ -33,7 +33,7 @@ from gpudemand.jobs.files import (
     read_table,
 )
 from gpudemand.jobs.gpu_series import READ, check_one_metric, gpus_per_unit, labels_of_column
-from gpudemand.jobs.schema import COLUMNS, DOUBTS
+from gpudemand.jobs.schema import COLUMNS, DOUBTS, OTHER_KEYS
 from gpudemand.jobs.table import warn_doubts, warn_rejections
 from gpudemand.jobs.times import TimeParser
 from gpudemand.units import format_seconds
@@ -69,9 +69,15 @@ def canonical(log: LogColumns) -> pd.DataFrame:
             "status": log.status("status"),
             "requested_time": log.time_limit("requested_time"),
             "used_gpu_seconds": log.optional_number("used_gpu_seconds"),
-            **{name: log.optional_number(name) if name == "effective_cost" else log.raw(name) for name in others},
+            **{name: _further(log, name) for name in others},
         }
     )
+
+
+def _further(log: LogColumns, name: str) -> pd.Series:
+    if name in OTHER_KEYS:
+        return log.texts(name=name)["name"]
+    return log.optional_number(name) if name == "effective_cost" else log.raw(name)
 
 
 def helios(log: LogColumns) -> pd.DataFrame:

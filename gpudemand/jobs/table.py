@@ -23,7 +23,7 @@ from gpudemand._validation import (
     stack_level,
 )
 from gpudemand.jobs import schema
-from gpudemand.jobs.columns import LogColumns, canonical_status, map_unique
+from gpudemand.jobs.columns import LogColumns, canonical_status, map_unique, without_decimals
 from gpudemand.jobs.files import TextTable
 from gpudemand.jobs.schema import COLUMNS, TIME
 from gpudemand.jobs.times import TimeParser, parse_timezone
@@ -264,6 +264,7 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
         raise InputError(f"jobs has {unusable(reasons.value_counts())}, the first in row {first}; repair or drop them.")
     table = submitted_again(with_waiting(table)) if repeats else with_waiting(table)
     others = {name: frame[name] for name in frame.columns if name not in COLUMNS}
+    others |= {name: _names(others[name]) for name in schema.OTHER_KEYS if name in others}
     checked = pd.DataFrame({**table, **others}).set_axis(given.index)
     checked.attrs = dict(given.attrs)
     if doubts:
@@ -304,9 +305,14 @@ def _read_column(frame: pd.DataFrame, name: str, dtype: object, log: LogColumns)
         return limit.mask(np.isinf(limit)) if np.isinf(limit).any() else limit
     if name not in frame.columns or dtype != STRING:
         return _column(frame, name, dtype)
-    text = _as_text(frame[name])
+    text = _names(frame[name])
     known = name != "status" or text.isin([*schema.STATUSES, np.nan]).all()
-    return text.mask(text == "") if known else map_unique(text, canonical_status)
+    return text if known else map_unique(text, canonical_status)
+
+
+def _names(column: pd.Series) -> pd.Series:
+    text = _as_text(column)
+    return without_decimals(text.mask(text == ""))
 
 
 def _cells(frame: pd.DataFrame) -> pa.Table:

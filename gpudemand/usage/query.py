@@ -17,7 +17,7 @@ import pyarrow as pa
 from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import InputError, require_names
 from gpudemand.jobs import schema
-from gpudemand.jobs.columns import DURATION, NO_LIMIT, NUMBER, STATUS_OF_WORD, unread_cells
+from gpudemand.jobs.columns import DURATION, FLOAT_NAME, NO_LIMIT, NUMBER, STATUS_OF_WORD, unread_cells
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, csv_batches, open_parquet
 from gpudemand.jobs.log_formats import TOTAL_ROW, TOTALS
 from gpudemand.jobs.table import unusable, warn_doubts
@@ -126,7 +126,10 @@ def _repeats(db: duckdb.DuckDBPyConnection, n: int, query: str) -> bool:
 
 
 def _text(column: str, kinds: Mapping[str, str]) -> str:
-    return f"nullif(CAST(\"{column}\" AS VARCHAR), '')" if column in kinds else "NULL::VARCHAR"
+    text = f'CAST("{column}" AS VARCHAR)'
+    if kinds.get(column) in ("DOUBLE", "FLOAT"):  # some programs write NaN where a number is missing
+        return f'CASE WHEN NOT isnan("{column}") THEN {text} END'
+    return f"nullif({text}, '')" if column in kinds else "NULL::VARCHAR"
 
 
 def _time_columns(column: str, kind: str | None) -> str:
@@ -350,12 +353,19 @@ class JobLogQuery:
     def keys(self) -> list[str]:
         """Names of the series, sorted."""
         # Names are put together of what is distinct, which is much less than all.
-        key = " || '/' || ".join(f"coalesce(replace({part}, '/', '%2F'), 'unknown')" for part in self._parts)
-        distinct = f"SELECT DISTINCT {', '.join(self._parts) or '1'} FROM runs"
-        named = f"SELECT *, {key or repr('total')} AS key FROM ({distinct})"
+        self._db.execute(
+            f"CREATE OR REPLACE TEMP TABLE parts AS SELECT DISTINCT {', '.join(self._parts) or '1'} FROM runs"
+        )
+        key = " || '/' || ".join(f"coalesce({self._name(part)}, 'unknown')" for part in self._parts)
+        named = f"SELECT *, {key or repr('total')} AS key FROM parts"
         code = "dense_rank() OVER (ORDER BY key) - 1 AS code"
         self._db.execute(f"CREATE OR REPLACE TEMP TABLE names AS SELECT *, {code} FROM ({named})")
         return [row[0] for row in self._db.execute("SELECT DISTINCT key FROM names ORDER BY key").fetchall()]
+
+    def _name(self, part: str) -> str:
+        """Expression of the name in a part of the key; as `without_decimals` makes it in tables."""
+        is_float = self._row(f"SELECT coalesce(bool_and(regexp_matches({part}, '{FLOAT_NAME}')), false) FROM parts")[0]
+        return f"regexp_replace({part}, '[.]0+$', '')" if is_float else f"replace({part}, '/', '%2F')"
 
     @property
     def _coded(self) -> str:
