@@ -55,8 +55,7 @@ def _create_typed_view(db: duckdb.DuckDBPyConnection, name: str, tz: object) -> 
     # Trimmed text of a cell, NULL for words that mean nothing is there.
     texts = {column: f'trim(CAST("{column}" AS VARCHAR))' for column in written}
     cells = ", ".join(
-        f"CASE WHEN lower({text}) NOT IN {(*NULL_MARKERS, *NO_LIMIT * (column == _LIMIT))} THEN {text} END "
-        f'AS "{column}"'
+        f'CASE WHEN lower({text}) NOT IN ({_nothing(column)}) THEN {text} END AS "{column}"'
         for column, text in texts.items()
     )
     source = f"(SELECT * REPLACE ({cells}) FROM stored)" if written else "stored"
@@ -73,6 +72,11 @@ def _create_typed_view(db: duckdb.DuckDBPyConnection, name: str, tz: object) -> 
     columns = f"{names}, {', '.join(times)}, {_unreadable()} AS unreadable"
     db.execute(f"CREATE VIEW typed AS SELECT {columns} FROM parsed {' '.join(joins)}")
     return _unread_limits(db) if _LIMIT in written else []
+
+
+def _nothing(column: str) -> str:
+    """Literals of the words in a column that mean nothing is there."""
+    return ", ".join(f"'{word}'" for word in (NULL_MARKERS + NO_LIMIT if column == _LIMIT else NULL_MARKERS))
 
 
 def _is_typed(column: str, kind: str) -> bool:

@@ -87,6 +87,7 @@ def test_bad_rows_are_counted_and_strict_names_their_lines(write, reason: str) -
 
 LIMITS_OF_TIME = [
     *(("", None), ("UNLIMITED", None), ("infinite", None), ("inf", None), ("Partition_Limit", None), ("-", None)),
+    (r"\N", None),
     *(("86400", 86400), ("1-00:00:00", 86400), ("2-12", 216000), ("2-12:30", 217800), ("01:30:00", 5400)),
     *(("02:30", 150), ("02:30.5", 150), ("1:00:00.250", 3600), ("-1", -1), ("1e3", 1000), ("30.5", 30.5)),
     *((text, "unread") for text in ("soon", "1e999", "1:2:3:4", "24h", "1-", ":30")),
