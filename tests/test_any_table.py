@@ -6,10 +6,12 @@ import importlib
 import inspect
 import pkgutil
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import gpudemand as gd
@@ -413,6 +415,41 @@ def test_a_table_stacked_on_itself_is_refused(tmp_path):
     for source in (twice, tmp_path / "log.parquet"):
         with pytest.raises(InputError, match="300 duplicate job id"):
             gd.usage_series(source)
+
+
+#: Names of three jobs, and how they read.
+NAMES = {
+    "floats": ([1001.0, 1002.0, np.nan], ["1001", "1002", "unknown"]),
+    "whole": ([1001, 1002, 1003], ["1001", "1002", "1003"]),
+    "decimals": ([1.5, 2.5, np.nan], ["1.5", "2.5", "unknown"]),
+    "text of floats": (["1001.0", "1002.0", None], ["1001", "1002", "unknown"]),
+    "other text": (["1001.0", "x", None], ["1001.0", "unknown", "x"]),
+    "text with zeros": (["007", "1.0", "10.00"], ["007", "1.0", "10.00"]),
+}
+
+
+@pytest.mark.parametrize("case", NAMES)
+@pytest.mark.parametrize("by", ["user", "group", "cluster", "gpu_type", "partition"])
+def test_a_name_that_is_a_number_is_the_same_in_all_ways(case, by, tmp_path):
+    values, expected = NAMES[case]
+    jobs = LOG[["start", "end", "gpus"]].head(3).assign(**{by: values, "job_id": values})
+    sources = {"table": jobs, "arrow": pa.Table.from_pandas(jobs)}
+    for suffix, write in ((".csv", jobs.to_csv), (".parquet", jobs.to_parquet)):
+        write(tmp_path / f"log{suffix}", index=False)
+        sources |= {suffix: tmp_path / f"log{suffix}", f"read {suffix}": gd.read_jobs(tmp_path / f"log{suffix}")}
+    for source, given in sources.items():
+        assert gd.usage_series(given, by=by)["unique_id"].unique().tolist() == expected, source
+        if not isinstance(given, Path):
+            found = check_jobs(given)[[by, "job_id"]].fillna("unknown")
+            assert sorted(found[by]) == sorted(found["job_id"]) == expected, source
+
+
+def test_a_missing_number_of_a_user_is_unknown_also_where_it_is_written_as_nan(tmp_path):
+    jobs = pa.Table.from_pandas(LOG[["start", "end", "gpus"]].head(2))
+    jobs = jobs.append_column("user", [np.array([1001.0, np.nan])])
+    pq.write_table(jobs, tmp_path / "log.parquet")
+    for source in (jobs, tmp_path / "log.parquet", gd.read_jobs(tmp_path / "log.parquet")):
+        assert gd.usage_series(source)["unique_id"].unique().tolist() == ["1001", "unknown"]
 
 
 @pytest.mark.parametrize("tz", ["Europe/Berlin", "+05:30"])

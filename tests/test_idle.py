@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
 
+import gpudemand as gd
 from gpudemand import Study, idle_table, usage_series
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, UnlikelyJobsWarning
+from gpudemand.study.settings import Settings
+from gpudemand.study.source import source_of
 from tests.report.conftest import make_log, quick, undrawn  # noqa: F401
 
 START = pd.Timestamp("2026-03-01", tz="UTC")
@@ -43,6 +48,38 @@ def test_each_gpu_costs_what_its_type_does_and_an_unknown_one_the_mean():
     pd.testing.assert_frame_equal(same, idle_table(jobs, price=2.0))
     with pytest.raises(InputError, match="no value for any GPU type that was used; it has V100"):
         idle_table(jobs, price={"V100": 1.0})
+
+
+#: Of 10 h on a GPU.
+USED = {-3.0: None, 5 * 36000.0: None, 1e300: None, np.inf: None, 36001.0: 1.0, 36600.0: 1.0, 0.0: 0.0, 720.0: 0.02}
+
+
+@pytest.mark.parametrize("used", USED)
+def test_no_gpu_works_for_longer_than_it_is_held(tmp_path, used):
+    jobs = log(job_id=list("wxyz"))
+    jobs.loc[0, "used_gpu_seconds"] = used
+    jobs.to_csv(tmp_path / "jobs.csv", index=False)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        table = idle_table(jobs, by="job_id")
+        again = idle_table(gd.read_jobs(tmp_path / "jobs.csv"), by="job_id")
+        assert source_of(jobs, Settings(), None).idle("job_id")["utilization"].equals(table["utilization"])
+    pd.testing.assert_frame_equal(table, again)
+    share = table.set_index("unique_id").loc["w", "utilization"]
+    assert share == USED[used] if USED[used] is not None else np.isnan(share)
+    words = ["1 of 4 jobs has used_gpu_seconds below 0 or above GPUs times run time (job w: "] * 3
+    words[1] = "1 of 4 cells of used_gpu_seconds cannot be read, such as 'inf'" if used == np.inf else words[1]
+    assert len(said) == (3 if USED[used] is None else 0)
+    assert all(text in str(each.message) for text, each in zip(words, said, strict=False))
+
+
+def test_a_job_that_held_nothing_used_nothing_and_one_that_runs_may_have_used_anything():
+    jobs = log(status=["completed", "completed", "running", "completed"])
+    jobs.loc[0, "end"] = START
+    jobs.loc[2, "end"] = pd.NaT
+    with pytest.warns(UnlikelyJobsWarning, match=r"1 of 4 jobs has .* \(row 1: 1764\)"):
+        table = idle_table(jobs).set_index("unique_id")
+    assert table["measured"].to_dict() == {"ada": 20, "bob": 0, "eve": 0}
 
 
 def test_by_partition_and_group():

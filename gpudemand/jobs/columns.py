@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpudemand._array import STRING, BoolArray
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, shorten
 from gpudemand.jobs.files import TextTable
 from gpudemand.jobs.schema import EARLIEST, LATEST, OUTSIDE, TIME
 from gpudemand.jobs.times import (
@@ -26,9 +26,16 @@ from gpudemand.jobs.times import (
     TimeParser,
     add_seconds,
 )
+from gpudemand.units import parse_slurm_seconds
 
 #: Text of a number.
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?$"
+#: Text of a duration in Slurm's notation: days, and two or three parts of a clock.
+DURATION = r"^(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?(?:\.\d+)?$"
+#: Name that is a whole number and was made a float, as pandas makes all of a column of which one is missing.
+FLOAT_NAME = r"^-?\d+\.0+$"
+#: What schedulers write of a job without a time limit, in lower case.
+NO_LIMIT = ("unlimited", "infinite", "infinity", "inf", "partition_limit", "not_set")
 
 #: Canonical status -> the words that schedulers use for it: sacct, Kubernetes and its queues; then the short ones of
 #: squeue (-o %t), PBS and Torque (qstat), LSF (bjobs), Grid Engine (qstat) and HTCondor (condor_q). Where they differ,
@@ -71,6 +78,29 @@ def map_unique(text: pd.Series, function: Callable[[str], Any], dtype: Any = obj
     return pd.Series(values[codes], index=text.index, dtype=STRING if dtype is object else dtype)
 
 
+def without_decimals(names: pd.Series) -> pd.Series:
+    """Names without decimals, if all of them are whole numbers that were made floats.
+
+    >>> without_decimals(pd.Series(["1001.0", None], dtype=STRING)).tolist()
+    ['1001', nan]
+    """
+    known = names.notna().to_numpy(dtype=bool)
+    first = names.iloc[known.argmax()] if known.any() else ""  # tells it of most columns
+    if re.match(FLOAT_NAME, first) and names[known].str.match(FLOAT_NAME).all():
+        return names.str.replace(r"\.0+$", "", regex=True)
+    return names
+
+
+def unread_cells(name: str, example: str, count: int, total: int) -> str:
+    """Sentence on cells that cannot be read, in a column that no job needs.
+
+    >>> unread_cells("requested_time", "soon", 2, 1000)
+    "2 of 1,000 cells of requested_time cannot be read, such as 'soon', and are unknown. Write seconds or 1-00:00:00."
+    """
+    what = f"{count:,} of {total:,} cells of {name} cannot be read, such as {shorten(example)!r}, and are unknown."
+    return f"{what} Write {'seconds or 1-00:00:00' if name == 'requested_time' else 'numbers'}."
+
+
 class LogColumns:
     """Typed access to the columns of a log, with a record of rejected and excluded rows.
 
@@ -99,6 +129,7 @@ class LogColumns:
         self.reject_reason = np.full(len(table.lines), None, dtype=object)
         self.exclude_reason = self.reject_reason.copy()
         self._has_outside = False
+        self._unread: dict[str, pd.Series] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self.table.names
@@ -130,6 +161,8 @@ class LogColumns:
         if pa.types.is_nested(column.type):
             texts = [None if value is None else str(value) for value in column.to_pylist()]
             return pa.chunked_array([pa.array(texts, pa.string())])
+        if pa.types.is_floating(column.type):
+            column = pc.if_else(pc.is_nan(column), None, column)
         if not pa.types.is_duration(column.type):
             try:
                 return column.cast(pa.string())
@@ -139,11 +172,45 @@ class LogColumns:
         raise InputError(f"{kind}, which is neither text, a number nor a time; convert it.")
 
     def texts(self, **columns: str) -> dict[str, pd.Series]:
-        """Several text columns: canonical name -> column of the log."""
-        return {name: self.text(column) for name, column in columns.items()}
+        """Several columns of names: canonical name -> column of the log."""
+        return {name: without_decimals(self.text(column)) for name, column in columns.items()}
 
     def number(self, name: str, *, required: bool = False) -> pd.Series:
         """Column of floats; an unreadable value rejects its row, and so does a missing one if it is `required`."""
+        values, missing = self._numbers(name)
+        self.reject(~missing & values.isna(), f"unreadable {name}")
+        if required:
+            self.reject(missing, f"without {name}")
+        return values
+
+    def optional_number(self, name: str) -> pd.Series:
+        """Column of floats that no job needs; an unreadable value is missing, which `unread` says."""
+        values, missing = self._numbers(name)
+        bad = ~missing & values.isna()
+        if bad.any():
+            self._unread[name] = self.text(name)[bad]
+        return values
+
+    def time_limit(self, name: str) -> pd.Series:
+        """Column of seconds, also in Slurm's notation, of which a word for no limit is missing; no job needs it."""
+        values = self.optional_number(name)
+        if name in self._unread:
+            text = self._unread.pop(name)
+            text = text[~text.str.lower().isin(NO_LIMIT)]
+            seconds = map_unique(text.mask(text.str.match(NUMBER)), parse_slurm_seconds, "float64")
+            values[seconds.index] = seconds = seconds.where(np.isfinite(seconds))
+            self._unread[name] = text[seconds.isna()]
+        return values
+
+    def unread(self) -> list[str]:
+        """Sentences on unreadable values of the rows that count, without which these count all the same."""
+        usable = self.usable()
+        texts = {name: text[usable[text.index]] for name, text in self._unread.items()}
+        total = int(usable.sum())
+        return [unread_cells(name, text.min(), len(text), total) for name, text in texts.items() if len(text)]
+
+    def _numbers(self, name: str) -> tuple[pd.Series, pd.Series]:
+        """Column of floats, NaN where none can be read, and where nothing is written."""
         column = self.table.rows[name] if name in self else None
         if column is not None and (pa.types.is_float64(column.type) or pa.types.is_integer(column.type)):
             values = pd.Series(column.cast(pa.float64(), safe=False).to_pandas(), dtype="float64")
@@ -152,11 +219,7 @@ class LogColumns:
             text = self.text(name, null_markers=True)
             fits, missing = text.str.match(NUMBER, na=False).to_numpy(dtype=bool), text.isna()
             values = pd.to_numeric(text.where(fits), errors="coerce").astype("float64")
-        values = values.where(np.isfinite(values))
-        self.reject(~missing & values.isna(), f"unreadable {name}")
-        if required:
-            self.reject(missing, f"without {name}")
-        return values
+        return values.where(np.isfinite(values)), missing
 
     def time(self, name: str, *, required: bool = False) -> pd.Series:
         """Column of times in UTC; an unreadable one rejects its row, and so does a missing one if it is `required`."""

@@ -33,9 +33,8 @@ from gpudemand.jobs.files import (
     read_table,
 )
 from gpudemand.jobs.gpu_series import READ, check_one_metric, gpus_per_unit, labels_of_column
-from gpudemand.jobs.plausibility import DOUBTS, warn_doubts
-from gpudemand.jobs.schema import COLUMNS
-from gpudemand.jobs.table import warn_rejections
+from gpudemand.jobs.schema import COLUMNS, DOUBTS, OTHER_KEYS
+from gpudemand.jobs.table import warn_doubts, warn_rejections
 from gpudemand.jobs.times import TimeParser
 from gpudemand.units import format_seconds
 
@@ -68,10 +67,17 @@ def canonical(log: LogColumns) -> pd.DataFrame:
             **{name: log.time(name) for name in ("submit", "start", "end")},
             "gpus": gpus,
             "status": log.status("status"),
-            **{name: log.number(name) for name in ("requested_time", "used_gpu_seconds")},
-            **{name: log.number(name) if name == "effective_cost" else log.raw(name) for name in others},
+            "requested_time": log.time_limit("requested_time"),
+            "used_gpu_seconds": log.optional_number("used_gpu_seconds"),
+            **{name: _further(log, name) for name in others},
         }
     )
+
+
+def _further(log: LogColumns, name: str) -> pd.Series:
+    if name in OTHER_KEYS:
+        return log.texts(name=name)["name"]
+    return log.optional_number(name) if name == "effective_cost" else log.raw(name)
 
 
 def helios(log: LogColumns) -> pd.DataFrame:

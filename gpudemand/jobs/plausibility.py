@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -11,13 +10,13 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import BoolArray, FloatArray
-from gpudemand._validation import UnlikelyJobsWarning, shorten, stack_level
-from gpudemand.jobs.schema import COMPLETE_UNTIL, FINISHED, RAN_UNTIL, TIME
+from gpudemand._validation import shorten
+from gpudemand.jobs.schema import COMPLETE_UNTIL, DOUBTS, FINISHED, RAN_UNTIL, TIME
 from gpudemand.jobs.table import begin_times, gave_up, start_times, to_nanoseconds
 from gpudemand.units import format_count, format_number_of, format_seconds
 
-#: Sentences on what is doubtful in a log; times in ISO form before and after which it is not complete.
-DOUBTS, COMPLETE_FROM = "doubts", "complete_from"
+#: Time in ISO form before which a log is not complete.
+COMPLETE_FROM = "complete_from"
 
 _DAY_S = 86_400.0
 #: Fewer jobs tell nothing of the others, nor how large they are.
@@ -36,6 +35,8 @@ _LEAST_SHARE = 0.1
 #: More jobs that end in the last second were running, and ended by those who wrote the log.
 _AT_ONCE = 2
 _SUSPENDED = 0.01
+#: Clocks differ, and times are rounded: GPUs may have worked for so much more than a log says that they were held.
+_MORE, _MORE_S = 1.02, 1.0
 #: Words of a log that a sentence lists.
 _SHOWN = 5
 
@@ -43,10 +44,11 @@ _SHOWN = 5
 def plausible(jobs: pd.DataFrame, read: Iterable[str] = ()) -> pd.DataFrame:
     """Job table without what cannot be right, and with the reasons.
 
-    A job that runs far beyond its time limit has ended at it. A log of ended jobs only is complete until jobs are
-    missing that still ran; one of all jobs that ran since some time is complete from then on, as before it has only
-    those that lasted; and a log in which no job held GPUs before some time is complete from that time on. One that says
-    how long jobs have been running reaches until then, though nothing else may have been recorded so late.
+    A job that runs far beyond its time limit has ended at it. GPUs work for no longer than they are held. A log of
+    ended jobs only is complete until jobs are missing that still ran; one of all jobs that ran since some time is
+    complete from then on, as before it has only those that lasted; and a log in which no job held GPUs before some time
+    is complete from that time on. One that says how long jobs have been running reaches until then, though nothing else
+    may have been recorded so late.
 
     `jobs`: canonical job table. `read`: sentences of the reader of its format. Returns the table with ``doubts`` and,
     where it is complete for a part only, ``complete_from`` and ``complete_until`` in its ``attrs``.
@@ -57,7 +59,8 @@ def plausible(jobs: pd.DataFrame, read: Iterable[str] = ()) -> pd.DataFrame:
     newest = jobs[["submit", "start", "end"]].max().max()
     jobs, told = _told_until(jobs, newest)
     jobs, runaways = _without_runaways(jobs, told or newest)
-    said += runaways
+    jobs, impossible = without_impossible_use(jobs)
+    said += [*runaways, *impossible]
     held = held_by(jobs)
     begin, why_from = _complete_from(jobs, held)
     until, why_until = _complete_until(held)
@@ -108,12 +111,6 @@ def unknown_status(jobs: pd.DataFrame, words: pd.Series, usable: BoolArray) -> l
     more = f" and {len(known) - _SHOWN} others" if len(known) > _SHOWN else ""
     what = f"the status {listed}{more} is not known" if listed else "no status is given"
     return [f"{what}: such jobs count {' and '.join(counts)}. Write pending, running, completed, failed ..."]
-
-
-def warn_doubts(sentences: Iterable[str], source: str) -> None:
-    """Warn of each thing that is doubtful in a log."""
-    for sentence in sentences:
-        warnings.warn(f"{source}: {sentence}", UnlikelyJobsWarning, stacklevel=stack_level())
 
 
 def complete_period(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
@@ -180,6 +177,27 @@ def _without_runaways(jobs: pd.DataFrame, now: pd.Timestamp) -> tuple[pd.DataFra
             "as running; leave it out if it is not."
         )
     return jobs, said
+
+
+def without_impossible_use(jobs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Jobs without ``used_gpu_seconds`` below 0 or above what their GPUs could do in their time; and what was changed.
+
+    `jobs`: canonical job table.
+    """
+    used = jobs.get("used_gpu_seconds")
+    if used is None or used.isna().all():
+        return jobs, []
+    run = (jobs["end"] - begin_times(jobs)).dt.total_seconds()
+    most = jobs["gpus"] * (_MORE * run + _MORE_S)
+    rows = ((used < 0) | (used > most) | np.isinf(used)).to_numpy(dtype=bool)
+    if not rows.any():
+        return jobs, []
+    said = (
+        f"{_count(rows, 'has', 'have')} used_gpu_seconds below 0 or above GPUs times run time "
+        f"({_job(jobs, rows)}: {used[rows].iloc[0]:.6g}), which are unknown. They are utilization, from 0 to 1, times "
+        "GPUs times seconds."
+    )
+    return jobs.assign(used_gpu_seconds=used.mask(rows)), [said]
 
 
 def _count(rows: BoolArray, one: str = "is", several: str = "are") -> str:
@@ -368,7 +386,7 @@ def unlikely_jobs(jobs: pd.DataFrame, installed: Any = None) -> list[str]:
     Times are unlikely where at most 5 % of the jobs lie before or after a gap of a year that is longer than all
     other jobs span. A number of GPUs is where it is at least ten times that of all jobs but at most 1 %, and more than
     twice what all others held at once, so that the cluster was never half full without it, unless as many are
-    installed.
+    installed. Utilization is where GPUs would have worked for longer than they were held.
 
     `jobs`: canonical job table. `installed`: GPUs at the most, or a number for each time.
 
@@ -379,7 +397,8 @@ def unlikely_jobs(jobs: pd.DataFrame, installed: Any = None) -> list[str]:
     >>> text.split("; ")[0]
     '1 of 50 jobs has a submission, start and end years from those of all others (job 3: 1 Jan 1970)'
     """
-    return [*_unlikely_times(jobs), *_unlikely_gpus(jobs, installed), *_ended_without_start(jobs), *_without_gpus(jobs)]
+    said = [*_unlikely_times(jobs), *_unlikely_gpus(jobs, installed), *without_impossible_use(jobs)[1]]
+    return [*said, *_ended_without_start(jobs), *_without_gpus(jobs)]
 
 
 def _ended_without_start(jobs: pd.DataFrame) -> list[str]:

@@ -19,7 +19,7 @@ from gpudemand._validation import InputError, check_choice, told
 from gpudemand.jobs import billing, log_formats, schedulers, slurm, swf
 from gpudemand.jobs.columns import LogColumns
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, TextTable, as_file, check_header, existing_path, read_table
-from gpudemand.jobs.plausibility import doubts, plausible, unknown_status, warn_doubts
+from gpudemand.jobs.plausibility import doubts, plausible, unknown_status
 from gpudemand.jobs.schedulers import output_of, recognise, scheduled
 from gpudemand.jobs.schema import COLUMNS, KINDS, OTHER_KEYS
 from gpudemand.jobs.table import (
@@ -33,6 +33,7 @@ from gpudemand.jobs.table import (
     superseded,
     to_nanoseconds,
     unlike,
+    warn_doubts,
     warn_rejections,
     with_waiting,
     without_unset_times,
@@ -219,7 +220,8 @@ def read_jobs(
     an end. Rows that are no jobs of their own are left out and counted as well: job steps, repeated headers, records
     that a later one of the same job supersedes, as in concatenated daily dumps, and jobs that could not start though
     GPUs were free (a column ``reason`` of Slurm: held by their user, or until another job ends or a time comes). Each
-    later run of a job that was put back waits since the one before it ended.
+    later run of a job that was put back waits since the one before it ended. Of a row with an unreadable
+    ``requested_time`` or ``used_gpu_seconds``, only that is unknown, which is one of the ``doubts``.
 
     Parameters
     ----------
@@ -422,7 +424,7 @@ def read_rows(log: LogColumns, format: str, kind: str) -> pd.DataFrame:  # noqa:
     reasons = rejections(jobs)
     for reason in reasons.dropna().unique():
         log.reject(reasons == reason, reason)
-    log.doubts += unknown_status(jobs, log.unknown_words, log.usable())
+    log.doubts += [*unknown_status(jobs, log.unknown_words, log.usable()), *log.unread()]
     return with_waiting(jobs)
 
 

@@ -676,6 +676,8 @@ _DBD_STATES = (
     *("PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"),
     *("BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"),
 )
+#: Slurm's numbers for a limit that was not given, and for none.
+_DBD_NO_LIMIT = 2**32 - 2
 
 
 def slurmdbd(log: LogColumns) -> pd.DataFrame:
@@ -696,6 +698,7 @@ def slurmdbd(log: LogColumns) -> pd.DataFrame:
             "tres_table` tells whether that is right; name another with gpu_share={'1002': 1} (--gpu-share 1002=1)."
         )
     states = log.number("state").mod(256)
+    limit = log.optional_number("timelimit")
     words = states.map({float(code): canonical_status(word) for code, word in enumerate(_DBD_STATES)})
     log.exclude(log.number("deleted").eq(1), "deleted record")
     tasks = _dbd_text(log, "array_task_str")
@@ -714,7 +717,7 @@ def slurmdbd(log: LogColumns) -> pd.DataFrame:
             "end": times["end"],
             "gpus": counts.fillna(0.0),
             "status": words.astype(STRING),
-            "requested_time": log.number("timelimit") * 60,
+            "requested_time": limit.where(limit < _DBD_NO_LIMIT) * 60,
         }
     )
     return start_unstarted_at_end(frame)

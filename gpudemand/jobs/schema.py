@@ -37,6 +37,8 @@ STATUSES = (
 )
 FINISHED = STATUSES[2:]
 
+#: Sentences on what is doubtful in a log, in the ``attrs`` of its table.
+DOUBTS = "doubts"
 #: Time in ISO form after which a log is not complete, in the ``attrs`` of its table.
 COMPLETE_UNTIL = "complete_until"
 #: Further column of a reader: until when a record that has no end yet shows its job as running.

@@ -74,7 +74,7 @@ def swf(log: LogColumns) -> pd.DataFrame:
     start = log.shifted(submit, _known(log, "wait"))
     # A cancelled job without a start, in a log that has starts, would count as one that never ran.
     start = start.mask((state == "5") & start.isna() & (run > 0) & start.notna().any(), submit)
-    requested, end = _known(log, "requested_time"), log.shifted(start.fillna(submit), run)
+    requested, end = log.time_limit("requested_time"), log.shifted(start.fillna(submit), run)
     gpus = _known(log, "allocated").fillna(_known(log, "requested"))
     jobs = pd.DataFrame(
         {

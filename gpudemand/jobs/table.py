@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -14,9 +14,16 @@ import pandas as pd
 import pyarrow as pa
 
 from gpudemand._array import STRING, BoolArray, FloatArray, IntArray
-from gpudemand._validation import InputError, RejectedRowsWarning, as_pandas, check_columns, stack_level
+from gpudemand._validation import (
+    InputError,
+    RejectedRowsWarning,
+    UnlikelyJobsWarning,
+    as_pandas,
+    check_columns,
+    stack_level,
+)
 from gpudemand.jobs import schema
-from gpudemand.jobs.columns import LogColumns, canonical_status, map_unique
+from gpudemand.jobs.columns import LogColumns, canonical_status, map_unique, without_decimals
 from gpudemand.jobs.files import TextTable
 from gpudemand.jobs.schema import COLUMNS, TIME
 from gpudemand.jobs.times import TimeParser, parse_timezone
@@ -206,6 +213,12 @@ def warn_rejections(rejected: Mapping[str, int], total: int, source: str) -> Non
         warnings.warn(message, RejectedRowsWarning, stacklevel=stack_level())
 
 
+def warn_doubts(sentences: Iterable[str], source: str) -> None:
+    """Warn of each thing that is doubtful in a log."""
+    for sentence in sentences:
+        warnings.warn(f"{source}: {sentence}", UnlikelyJobsWarning, stacklevel=stack_level())
+
+
 def saved_attrs(file: Any, source: str = "the file") -> dict[str, Any]:
     """Return the ``attrs`` that pandas stored in the schema of a Parquet file; kind and counts are checked."""
     text = (file.metadata or {}).get(b"PANDAS_ATTRS", b"{}")
@@ -236,7 +249,7 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
         raise InputError("the job table has no rows; there is nothing to report on.")
     frame = given.reset_index(drop=True)
     frame = frame.drop(columns=[name for name in COLUMNS if name in frame and frame[name].isna().all()])
-    table, reasons = _read_columns(frame, tz)
+    table, reasons, doubts = _read_columns(frame, tz)
     found = rejections(table)
     # `fillna` of object columns warns of downcasting in pandas 2.
     reasons = reasons.where(reasons.notna(), found.mask(found.isin(schema.UNKNOWN_RULES)) if allow_unknown else found)
@@ -251,8 +264,12 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
         raise InputError(f"jobs has {unusable(reasons.value_counts())}, the first in row {first}; repair or drop them.")
     table = submitted_again(with_waiting(table)) if repeats else with_waiting(table)
     others = {name: frame[name] for name in frame.columns if name not in COLUMNS}
+    others |= {name: _names(others[name]) for name in schema.OTHER_KEYS if name in others}
     checked = pd.DataFrame({**table, **others}).set_axis(given.index)
     checked.attrs = dict(given.attrs)
+    if doubts:
+        warn_doubts(doubts, "jobs")
+        checked.attrs[schema.DOUBTS] = list(dict.fromkeys([*given.attrs.get(schema.DOUBTS, ()), *doubts]))
     return checked
 
 
@@ -261,8 +278,8 @@ def unusable(counts: Mapping[str, int]) -> str:
     return f"rows that cannot be counted ({', '.join(f'{count:,} {reason}' for reason, count in counts.items())})"
 
 
-def _read_columns(frame: pd.DataFrame, tz: object) -> tuple[pd.DataFrame, pd.Series]:
-    """Canonical columns of a frame, and the reason why a row cannot be read, NaN where it can.
+def _read_columns(frame: pd.DataFrame, tz: object) -> tuple[pd.DataFrame, pd.Series, list[str]]:
+    """Canonical columns of a frame, the reason why a row cannot be read, NaN where it can, and sentences on the others.
 
     Cells go through the readers of files, so that a table and a file of it give the same.
     """
@@ -276,17 +293,26 @@ def _read_columns(frame: pd.DataFrame, tz: object) -> tuple[pd.DataFrame, pd.Ser
     table = log.parser.in_order(without_unset_times(pd.DataFrame(columns, index=frame.index)))
     reasons = pd.Series(log.reject_reason, dtype=object)
     reasons[reasons.str.startswith("unreadable", na=False)] = schema.UNREADABLE
-    return table, reasons
+    return table, reasons, log.unread()
 
 
 def _read_column(frame: pd.DataFrame, name: str, dtype: object, log: LogColumns) -> pd.Series:
     if name in log:
-        return log.time(name) if dtype == TIME else log.number(name)
+        read = {"gpus": log.number, "requested_time": log.time_limit, "used_gpu_seconds": log.optional_number}
+        return read.get(name, log.time)(name)
+    if name == "requested_time" and name in frame.columns:
+        limit = _column(frame, name, dtype)
+        return limit.mask(np.isinf(limit)) if np.isinf(limit).any() else limit
     if name not in frame.columns or dtype != STRING:
         return _column(frame, name, dtype)
-    text = _as_text(frame[name])
+    text = _names(frame[name])
     known = name != "status" or text.isin([*schema.STATUSES, np.nan]).all()
-    return text.mask(text == "") if known else map_unique(text, canonical_status)
+    return text if known else map_unique(text, canonical_status)
+
+
+def _names(column: pd.Series) -> pd.Series:
+    text = _as_text(column)
+    return without_decimals(text.mask(text == ""))
 
 
 def _cells(frame: pd.DataFrame) -> pa.Table:

@@ -22,8 +22,8 @@ from requests.utils import get_environ_proxies, select_proxy
 
 from gpudemand._files import in_time
 from gpudemand._validation import LOGGER, InputError, check_number, shorten
-from gpudemand.jobs.plausibility import warn_doubts
 from gpudemand.jobs.schema import EARLIEST, LATEST, MAX_GPUS, OUTSIDE
+from gpudemand.jobs.table import warn_doubts
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.pull import kubernetes
 from gpudemand.store import Store, arrow_table, covered, open_store

@@ -482,8 +482,9 @@ def source_of(given: pd.DataFrame, settings: Settings, tz: str | None) -> Source
         usage = given.assign(unique_id=names["unique_id"])
         usage.attrs = dict(given.attrs)
         return SeriesSource.of(usage, settings, tz)
-    source = JobSource.of(printable(check_jobs(given, tz=tz, allow_unknown=True)), settings)
+    checked = check_jobs(given, tz=tz, allow_unknown=True)
+    source = JobSource.of(printable(checked), settings)
     for sentence in source.unlikely():
-        if sentence not in doubts(given.attrs):  # of which its reader has warned
+        if sentence not in doubts(checked.attrs):  # of which its reader has warned
             warnings.warn(sentence, UnlikelyJobsWarning, stacklevel=stack_level())
     return source

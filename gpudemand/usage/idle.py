@@ -11,7 +11,8 @@ import pandas as pd
 
 from gpudemand._array import STRING
 from gpudemand._validation import InputError, check_columns, check_number, told
-from gpudemand.jobs.table import check_jobs
+from gpudemand.jobs.plausibility import without_impossible_use
+from gpudemand.jobs.table import check_jobs, warn_doubts
 from gpudemand.store import is_store
 from gpudemand.usage.read import pulled_usage
 
@@ -53,6 +54,11 @@ def idle_table(
     InputError
         If the utilization of no job is known, or there is no such column.
 
+    Warns
+    -----
+    UnlikelyJobsWarning
+        Of ``used_gpu_seconds`` below 0, or more than 2 % above GPUs times run time, which are unknown.
+
     Notes
     -----
     Utilization is the share of time in which a GPU ran anything, not how well it was used: a job at 100 % may leave
@@ -73,7 +79,9 @@ def idle_table(
     elif isinstance(jobs, (str, os.PathLike)):
         raise InputError(f"{str(jobs)!r} is no store; read a log with read_jobs, and give its table.")
     else:
-        sums = _of_jobs(check_jobs(jobs, allow_unknown=True), by, "gpu_type" if by_type else None)
+        log, said = without_impossible_use(check_jobs(jobs, allow_unknown=True))
+        warn_doubts(said, "jobs")
+        sums = _of_jobs(log, by, "gpu_type" if by_type else None)
     return _table(sums, price)
 
 
@@ -81,7 +89,7 @@ def checked_idle_table(
     log: pd.DataFrame, by: str, price: float | Mapping[str, float] | None, pool: str = "gpu_type"
 ) -> pd.DataFrame:
     """`idle_table` of what `check_jobs` has returned; prices may be by any column."""
-    return _table(_of_jobs(log, by, pool if isinstance(price, Mapping) else None), price)
+    return _table(_of_jobs(without_impossible_use(log)[0], by, pool if isinstance(price, Mapping) else None), price)
 
 
 def _table(sums: pd.DataFrame, price: float | Mapping[str, float] | None) -> pd.DataFrame:
@@ -115,7 +123,7 @@ def _rates(sums: pd.DataFrame, price: float | Mapping[str, float]) -> pd.Series:
 def _of_jobs(jobs: pd.DataFrame, by: str, pool: str | None) -> pd.DataFrame:
     log = check_columns(jobs, (by,), "jobs")
     hours = (log["end"] - log["start"].fillna(log["submit"])).dt.total_seconds() * log["gpus"] / 3600
-    share = log["used_gpu_seconds"] / 3600 / hours.where(hours > 0)
+    share = (log["used_gpu_seconds"] / 3600 / hours.where(hours > 0)).clip(upper=1.0)  # clocks differ
     if not share.notna().any():
         raise InputError("this log tells the utilization of no job (used_gpu_seconds), so what is idle is not known.")
     known = share.notna()

@@ -17,17 +17,18 @@ import pyarrow as pa
 from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import InputError, require_names
 from gpudemand.jobs import schema
-from gpudemand.jobs.columns import NUMBER, STATUS_OF_WORD
+from gpudemand.jobs.columns import DURATION, FLOAT_NAME, NO_LIMIT, NUMBER, STATUS_OF_WORD, unread_cells
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, csv_batches, open_parquet
 from gpudemand.jobs.log_formats import TOTAL_ROW, TOTALS
-from gpudemand.jobs.table import unusable
+from gpudemand.jobs.table import unusable, warn_doubts
 from gpudemand.jobs.times import NO_SUCH_TIME, NULL_MARKERS, TimeParser, parse_timezone
 from gpudemand.store import exact_name, is_store, read_store
 
 _TEXT = ("job_id", "user", "group", "cluster", "gpu_type", *schema.OTHER_KEYS)
 _TIMES = ("submit", "start", "end")
 _INSTANT = ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
-_NUMBERS = ("gpus", "requested_time")
+_LIMIT = "requested_time"
+_NUMBERS = ("gpus", _LIMIT)
 _LOCAL = ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "DATE")
 _NUMERIC = (
     *("DOUBLE", "FLOAT", "DECIMAL", "TINYINT", "SMALLINT", "INTEGER", "BIGINT"),
@@ -40,11 +41,11 @@ _FIRST, _LAST = (
 )
 
 
-def _create_typed_view(db: duckdb.DuckDBPyConnection, name: str, tz: object) -> None:
+def _create_typed_view(db: duckdb.DuckDBPyConnection, name: str, tz: object) -> list[str]:
     """Create the view ``typed`` of ``stored``: keys, microseconds of UTC, GPUs, status, and why a cell is unreadable.
 
     A column that is lacking is NULL. `name`: name of the log, for messages. `tz`: zone of times without one, which
-    `TimeParser` localizes, as it does for `read_jobs`.
+    `TimeParser` localizes, as it does for `read_jobs`. Returns sentences on cells that are unreadable and not needed.
     """
     kinds = {row[0]: str(row[1]) for row in db.execute("DESCRIBE SELECT * FROM stored").fetchall()}
     hint = "read it with read_jobs(path, format=...), or convert it with `gpudemand convert`."
@@ -53,14 +54,14 @@ def _create_typed_view(db: duckdb.DuckDBPyConnection, name: str, tz: object) -> 
     written = [column for column in (*_TIMES, *_NUMBERS) if column in kinds and not _is_typed(column, kinds[column])]
     # Trimmed text of a cell, NULL for words that mean nothing is there.
     texts = {column: f'trim(CAST("{column}" AS VARCHAR))' for column in written}
-    nothing = ", ".join(f"'{marker}'" for marker in NULL_MARKERS)
     cells = ", ".join(
-        f'CASE WHEN lower({text}) NOT IN ({nothing}) THEN {text} END AS "{column}"' for column, text in texts.items()
+        f'CASE WHEN lower({text}) NOT IN ({_nothing(column)}) THEN {text} END AS "{column}"'
+        for column, text in texts.items()
     )
     source = f"(SELECT * REPLACE ({cells}) FROM stored)" if written else "stored"
     parsed = [f'{_text(column, kinds)} AS "{column}"' for column in _TEXT]
     parsed += [_time_columns(column, kinds.get(column)) for column in _TIMES]
-    parsed += [f"{_status(kinds)} AS status", *(_number_columns(column, kinds.get(column)) for column in _NUMBERS)]
+    parsed += [f"{_status(kinds)} AS status", _number_of_gpus(kinds["gpus"]), _time_limit(kinds.get(_LIMIT))]
     # Text is read once, into a table that DuckDB spills to disk; typed columns are read when a query needs them.
     db.execute(f"CREATE {'TABLE' if written else 'VIEW'} parsed AS SELECT {', '.join(parsed)} FROM {source}")
     local = [column for column in _TIMES if kinds.get(column) not in (None, *_INSTANT)]
@@ -70,6 +71,12 @@ def _create_typed_view(db: duckdb.DuckDBPyConnection, name: str, tz: object) -> 
     names = ", ".join(f'"{column}"' for column in (*_TEXT, "status", *_NUMBERS))
     columns = f"{names}, {', '.join(times)}, {_unreadable()} AS unreadable"
     db.execute(f"CREATE VIEW typed AS SELECT {columns} FROM parsed {' '.join(joins)}")
+    return _unread_limits(db) if _LIMIT in written else []
+
+
+def _nothing(column: str) -> str:
+    """Literals of the words in a column that mean nothing is there."""
+    return ", ".join(f"'{word}'" for word in (NULL_MARKERS + NO_LIMIT if column == _LIMIT else NULL_MARKERS))
 
 
 def _is_typed(column: str, kind: str) -> bool:
@@ -123,7 +130,10 @@ def _repeats(db: duckdb.DuckDBPyConnection, n: int, query: str) -> bool:
 
 
 def _text(column: str, kinds: Mapping[str, str]) -> str:
-    return f"nullif(CAST(\"{column}\" AS VARCHAR), '')" if column in kinds else "NULL::VARCHAR"
+    text = f'CAST("{column}" AS VARCHAR)'
+    if kinds.get(column) in ("DOUBLE", "FLOAT"):  # some programs write NaN where a number is missing
+        return f'CASE WHEN NOT isnan("{column}") THEN {text} END'
+    return f"nullif({text}, '')" if column in kinds else "NULL::VARCHAR"
 
 
 def _time_columns(column: str, kind: str | None) -> str:
@@ -145,14 +155,40 @@ def _time_columns(column: str, kind: str | None) -> str:
     return f"{at} AS {column}_at, {wall} AS {column}_wall, {bad} AS {column}_bad"
 
 
-def _number_columns(column: str, kind: str | None) -> str:
+def _number_of_gpus(kind: str) -> str:
+    """Number of GPUs, and whether there is text that is none."""
+    if _is_typed("gpus", kind):
+        return "CASE WHEN NOT isnan(CAST(gpus AS DOUBLE)) THEN CAST(gpus AS DOUBLE) END AS gpus, false AS gpus_bad"
+    value = _number("gpus")
+    return f"{value} AS gpus, gpus IS NOT NULL AND ({value}) IS NULL AS gpus_bad"
+
+
+def _number(column: str) -> str:
+    return f"CASE WHEN regexp_matches({column}, '{NUMBER}') THEN TRY_CAST({column} AS DOUBLE) END"
+
+
+def _time_limit(kind: str | None) -> str:
+    """Seconds that were asked for, and text that cannot be read as such, which no total depends on."""
     if kind is None:
-        return f"NULL::DOUBLE AS {column}, false AS {column}_bad"
-    if _is_typed(column, kind):
-        value = f'CAST("{column}" AS DOUBLE)'
-        return f"CASE WHEN NOT isnan({value}) THEN {value} END AS {column}, false AS {column}_bad"
-    value = f"CASE WHEN regexp_matches({column}, '{NUMBER}') THEN TRY_CAST({column} AS DOUBLE) END"
-    return f"{value} AS {column}, {column} IS NOT NULL AND ({value}) IS NULL AS {column}_bad"
+        return f"NULL::DOUBLE AS {_LIMIT}"
+    if _is_typed(_LIMIT, kind):
+        return f"CASE WHEN isfinite(CAST({_LIMIT} AS DOUBLE)) THEN CAST({_LIMIT} AS DOUBLE) END AS {_LIMIT}"
+    parts = (f"CAST(nullif(regexp_extract({_LIMIT}, '{DURATION}', {place}), '') AS DOUBLE)" for place in range(1, 5))
+    days, first, second, third = parts
+    # As `parse_slurm_seconds`: without days, two parts are minutes and seconds.
+    whole = f"coalesce({days}, 0) * 86400 + {first} * 3600 + coalesce({second}, 0) * 60 + coalesce({third}, 0)"
+    short = f"{first} * 60 + {second}"
+    clock = f"CASE WHEN {days} IS NULL AND {third} IS NULL THEN {short} ELSE {whole} END"
+    value = f"coalesce({_number(_LIMIT)}, {clock})"
+    known = f"coalesce(isfinite({value}), false)"
+    return f"CASE WHEN {known} THEN {value} END AS {_LIMIT}, CASE WHEN NOT {known} THEN {_LIMIT} END AS {_LIMIT}_text"
+
+
+def _unread_limits(db: duckdb.DuckDBPyConnection) -> list[str]:
+    """Sentence on the time limits that cannot be read."""
+    query = f"SELECT count({_LIMIT}_text), min({_LIMIT}_text), count(*) FROM parsed"
+    [(count, text, total)] = db.execute(query).fetchall()
+    return [unread_cells(_LIMIT, text, count, total)] if count else []
 
 
 def _status(kinds: Mapping[str, str]) -> str:
@@ -271,12 +307,13 @@ class JobLogQuery:
             raise InputError(f"{path.name} is neither Parquet nor CSV; convert it with `gpudemand convert` first.")
         try:
             _create_stored(self._db, path)
-            _create_typed_view(self._db, path.name, tz)
+            doubts = _create_typed_view(self._db, path.name, tz)
             self._create_runs_view(by, pending)
             self._bounds = _checked_bounds(self._db, path.name)
         except duckdb.Error as error:
             said = str(error).splitlines()[0][:160]
             raise InputError(f"{path.name} cannot be read as {suffix[1:]}: {said}") from error
+        warn_doubts(doubts, path.name)
 
     def _create_runs_view(self, by: Sequence[str], pending: bool) -> None:
         """Create the view ``runs``: a job's names, begin, end (NULL while it runs), and why it cannot count."""
@@ -320,12 +357,19 @@ class JobLogQuery:
     def keys(self) -> list[str]:
         """Names of the series, sorted."""
         # Names are put together of what is distinct, which is much less than all.
-        key = " || '/' || ".join(f"coalesce(replace({part}, '/', '%2F'), 'unknown')" for part in self._parts)
-        distinct = f"SELECT DISTINCT {', '.join(self._parts) or '1'} FROM runs"
-        named = f"SELECT *, {key or repr('total')} AS key FROM ({distinct})"
+        self._db.execute(
+            f"CREATE OR REPLACE TEMP TABLE parts AS SELECT DISTINCT {', '.join(self._parts) or '1'} FROM runs"
+        )
+        key = " || '/' || ".join(f"coalesce({self._name(part)}, 'unknown')" for part in self._parts)
+        named = f"SELECT *, {key or repr('total')} AS key FROM parts"
         code = "dense_rank() OVER (ORDER BY key) - 1 AS code"
         self._db.execute(f"CREATE OR REPLACE TEMP TABLE names AS SELECT *, {code} FROM ({named})")
         return [row[0] for row in self._db.execute("SELECT DISTINCT key FROM names ORDER BY key").fetchall()]
+
+    def _name(self, part: str) -> str:
+        """Expression of the name in a part of the key; as `without_decimals` makes it in tables."""
+        is_float = self._row(f"SELECT coalesce(bool_and(regexp_matches({part}, '{FLOAT_NAME}')), false) FROM parts")[0]
+        return f"regexp_replace({part}, '[.]0+$', '')" if is_float else f"replace({part}, '/', '%2F')"
 
     @property
     def _coded(self) -> str:

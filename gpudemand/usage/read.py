@@ -26,8 +26,8 @@ from gpudemand.jobs.files import (
     read_table,
 )
 from gpudemand.jobs.log_formats import read_prometheus
-from gpudemand.jobs.plausibility import DOUBTS
 from gpudemand.jobs.read import USAGE_ONLY, read_jobs
+from gpudemand.jobs.schema import DOUBTS
 from gpudemand.jobs.slurm import changes
 from gpudemand.jobs.table import saved_attrs
 from gpudemand.jobs.times import TimeParser, parse_timezone

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import warnings
 from pathlib import Path
 
 import pandas as pd
@@ -12,6 +13,8 @@ from gpudemand import read_usage, usage_series
 from gpudemand._validation import InputError, RejectedRowsWarning, UnlikelyJobsWarning
 from gpudemand.jobs import formats, read_jobs, write_jobs
 from gpudemand.jobs.read import FORMATS, SAME_ID
+from gpudemand.jobs.table import check_jobs
+from gpudemand.usage.query import open_log
 
 CANONICAL = "job_id,user,submit,start,end,gpus,status\n"
 GOOD = "1,ada,2024-05-01T08:00:00Z,2024-05-01T08:00:00Z,2024-05-01T09:00:00Z,2,completed\n"
@@ -80,6 +83,58 @@ def test_bad_rows_are_counted_and_strict_names_their_lines(write, reason: str) -
     with pytest.raises(InputError, match="line 3: ") as error:
         read_jobs(path, strict=True)
     assert reason in str(error.value)
+
+
+LIMITS_OF_TIME = [
+    *(("", None), ("UNLIMITED", None), ("infinite", None), ("inf", None), ("Partition_Limit", None), ("-", None)),
+    (r"\N", None),
+    *(("86400", 86400), ("1-00:00:00", 86400), ("2-12", 216000), ("2-12:30", 217800), ("01:30:00", 5400)),
+    *(("02:30", 150), ("02:30.5", 150), ("1:00:00.250", 3600), ("-1", -1), ("1e3", 1000), ("30.5", 30.5)),
+    *((text, "unread") for text in ("soon", "1e999", "1:2:3:4", "24h", "1-", ":30")),
+]
+
+
+@pytest.mark.parametrize(("text", "seconds"), LIMITS_OF_TIME)
+def test_a_time_limit_is_read_alike_in_all_ways_and_takes_no_job_away(write, text: str, seconds: object) -> None:
+    rows = [good(1).replace("\n", f",{text}\n"), good(2).replace("\n", ",60\n")]
+    path = write(CANONICAL.replace("\n", ",requested_time\n") + "".join(rows))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with open_log(path, (), pending=False) as log:
+            in_place = pd.DataFrame(log._db.execute("SELECT requested_time FROM typed ORDER BY job_id").fetchall())[0]
+        table = check_jobs(pd.read_csv(path, dtype=str, keep_default_na=False))
+        jobs = read_jobs(path)
+    known = None if seconds == "unread" else seconds
+    for limits in (in_place, table["requested_time"], jobs["requested_time"]):
+        assert limits.astype(object).where(limits.notna(), None).tolist() == [known, 60]
+    sentence = f"1 of 2 cells of requested_time cannot be read, such as {text!r}, and are unknown. "
+    expected = [f"{source}: {sentence}" for source in ("log.csv", "jobs", "log.csv")] if seconds == "unread" else []
+    assert [str(each.message).partition("Write")[0] for each in said] == expected
+    assert [f"{each}" for each in jobs.attrs.get("doubts", ())] == table.attrs.get("doubts", [])
+
+
+@pytest.mark.parametrize("column", ["used_gpu_seconds", "effective_cost"])
+def test_an_unreadable_cell_that_no_job_needs_is_said_once(write, column: str) -> None:
+    cells = ["7", "n.a.", "inf", "n/a"]
+    rows = [good(n).replace("\n", f",{cell}\n") for n, cell in enumerate(cells)]
+    with pytest.warns(
+        UnlikelyJobsWarning, match=f"2 of 4 cells of {column} .*, such as 'inf', .* Write numbers"
+    ) as said:
+        jobs = read_jobs(write(CANONICAL.replace("\n", f",{column}\n") + "".join(rows)))
+    assert len(said) == 1
+    assert jobs[column].fillna(-1).tolist() == [7, -1, -1, -1]
+    assert not jobs.attrs["rejected"]
+
+
+def test_a_time_limit_without_an_end_is_none_in_tables_and_parquet(tmp_path: Path) -> None:
+    times = pd.to_datetime(["2024-05-01T08:00:00Z"] * 2)
+    jobs = pd.DataFrame({"start": times, "end": times, "gpus": 1.0, "requested_time": [float("inf"), 60.0]})
+    jobs.to_parquet(tmp_path / "jobs.parquet")
+    with open_log(tmp_path / "jobs.parquet", (), pending=False) as log:
+        in_place = [row[0] for row in log._db.execute("SELECT requested_time FROM typed ORDER BY ALL").fetchall()]
+    assert in_place == [60, None]
+    for found in (check_jobs(jobs), read_jobs(tmp_path / "jobs.parquet")):
+        assert found["requested_time"].fillna(0).tolist() == [0, 60]
 
 
 def test_strict_names_ten_lines(write) -> None:

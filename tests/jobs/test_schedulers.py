@@ -258,6 +258,17 @@ def test_what_mysql_prints_for_nothing_is_nothing(tmp_path, nothing: str) -> Non
     assert jobs["group"].isna().tolist() == [False, True]
 
 
+@pytest.mark.parametrize(("limit", "seconds"), [("1440", 86400), ("4294967294", -1), ("4294967295", -1)])
+def test_a_number_that_stands_for_no_limit_is_none(tmp_path, limit: str, seconds: float) -> None:
+    log = tmp_path / "jobs.csv"
+    log.write_text(
+        "id_job,account,state,time_submit,time_start,time_end,timelimit,tres_alloc\n"
+        f'101,ml,3,1772355600,1772355660,1772362860,{limit},"1=20,1001=2"\n'
+    )
+    with pytest.warns(UnlikelyJobsWarning, match="numbers"):
+        assert gd.read_jobs(log)["requested_time"].fillna(-1).tolist() == [seconds]
+
+
 def test_the_json_of_sacct_and_squeue() -> None:
     jobs = gd.read_jobs(SAMPLES / "sacct.json")
     assert jobs["job_id"].tolist() == ["12", "11_4", "14"]
