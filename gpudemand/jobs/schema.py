@@ -37,8 +37,8 @@ STATUSES = (
 )
 FINISHED = STATUSES[2:]
 
-#: Time in ISO form after which a log is not complete, in the ``attrs`` of its table.
-COMPLETE_UNTIL = "complete_until"
+#: Times in ISO form before and after which a log is not complete, in the ``attrs`` of its table.
+COMPLETE_FROM, COMPLETE_UNTIL = "complete_from", "complete_until"
 #: Further column of a reader: until when a record that has no end yet shows its job as running.
 RAN_UNTIL = "ran_until"
 

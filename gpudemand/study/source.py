@@ -76,7 +76,7 @@ class JobSource:
     @cached_property
     def begin(self) -> pd.Timestamp:
         """First start, or submission where the start is unknown."""
-        return complete_period(self.jobs)[0] or begin_times(self.jobs).min()
+        return complete_period(self.jobs.attrs)[0] or begin_times(self.jobs).min()
 
     @cached_property
     def demand(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import permutations
 from pathlib import Path
@@ -125,7 +125,8 @@ def usage_series(
         held with room for all, each job from its submission for as long as it ran; jobs submitted.
     start, until : time-like, optional
         Period to cover; times without a zone are in `tz`. By default the log's own first and last time, or those
-        between which `read_jobs` found it complete. Jobs still running end at `until`.
+        between which `read_jobs` found it complete, also of a file that was written of its table, and of a store. Jobs
+        still running end at `until`.
     tz : str or tzinfo, optional
         Zone of the calendar, by default UTC: days, weeks and months are local ones; days have 23, 24 or 25 hours. Also
         the zone of times of jobs that have none, which are refused without it.
@@ -151,6 +152,10 @@ def usage_series(
     Notes
     -----
     A missing start counts as the submit, unless the job is known to be pending.
+
+    Whether a log is complete, and which of its records were never closed, only `read_jobs` looks at: a file that nobody
+    read (``gpudemand convert`` reads it) counts from its first to its last time as it stands. In a store, records that
+    were never closed count as running.
 
     A full cluster bounds what is held, not what is wanted. Jobs that have not ended are wanted for an expected run
     time: the share of their requested time that earlier jobs took which took at least as much of theirs, or without
@@ -192,10 +197,9 @@ def checked_usage(
     if pending and value == "wanted":
         raise InputError("wanted GPUs are those of the run time only; drop pending=True, which adds the wait.")
     columns, zone = key_columns(by), calendar(tz)
-    whole = complete_period(source) if isinstance(source, pd.DataFrame) else (None, None)
-    start, until = (of_log if given is None else given for given, of_log in zip((start, until), whole, strict=True))
     with _opened(source, columns, log, pending, tz) as query:
-        bounds = query.bounds()
+        bounds, attrs = query.bounds(), stated_attrs(source)
+        start, until = recorded_period(source, query, start, until)
         check_named(columns, query)
         begin, stop, edges = period(bounds, freq, zone, start=start, until=until)
         keys = query.keys()
@@ -206,7 +210,7 @@ def checked_usage(
     ds = times[np.tile(np.arange(len(times)), len(keys))]
     usage = pd.DataFrame({"unique_id": names.repeat(len(times)), "ds": ds, "y": y.ravel()})
     counts = {name: getattr(bounds, name) for name in ("unknown_gpus", "unknown_end", "gave_up")}
-    usage.attrs = {"kind": _stated_kind(source), "value": value, "freq": parse_freq(freq).freqstr}
+    usage.attrs = {"kind": str(attrs.get("kind", "")), "value": value, "freq": parse_freq(freq).freqstr}
     usage.attrs |= {"until": stop.isoformat(), **counts}
     return usage if partial or stop >= edges[-1] else drop_last_bin(usage)
 
@@ -249,11 +253,29 @@ def calendar(tz: object) -> Any:
     return "UTC" if zone is None else getattr(zone, "key", zone)
 
 
-def _stated_kind(source: pd.DataFrame | Path) -> str:
-    """Kind of data stated by a table or a Parquet file; empty where it is not stated."""
-    if isinstance(source, pd.DataFrame) or is_store(source):
-        return "measured" if isinstance(source, Path) else str(source.attrs.get("kind", ""))
-    return str(saved_attrs(pq.read_schema(source), source.name).get("kind", "")) if source.suffix == ".parquet" else ""
+def stated_attrs(source: pd.DataFrame | Path) -> Mapping[Any, Any]:
+    """The ``attrs`` of a table, or those that a Parquet file of one keeps; of any other file none are known."""
+    if isinstance(source, pd.DataFrame):
+        return source.attrs
+    if is_store(source):
+        return {"kind": "measured"}
+    return saved_attrs(pq.read_schema(source), source.name) if source.suffix == ".parquet" else {}
+
+
+def recorded_period(
+    source: pd.DataFrame | Path, log: JobLogQuery | RunsQuery, start: object, until: object
+) -> tuple[object, object]:
+    """Period that is asked for, where it is not said the one in which the log is known to be complete.
+
+    None where it is so from its first or to its last time, or where nobody has looked: at files, only `read_jobs` does.
+    """
+    if start is not None and until is not None:
+        return start, until
+    if isinstance(log, JobLogQuery) and isinstance(source, Path) and is_store(source):
+        begin, end = log.complete_period()
+    else:
+        begin, end = complete_period(stated_attrs(source))
+    return begin if start is None else start, end if until is None else until
 
 
 def key_columns(by: str | Sequence[str] | None) -> list[str]:
@@ -299,7 +321,7 @@ def end_of_record(log: pd.DataFrame) -> pd.Timestamp:
     """`recorded_until` of what `check_jobs` has returned."""
     submits = log["submit"].sort_values()
     last = submits.iloc[-1]
-    newest, until = log[["submit", "start", "end"]].max().max(), complete_period(log)[1]
+    newest, until = log[["submit", "start", "end"]].max().max(), complete_period(log.attrs)[1]
     # Later than any time of the log, it is how long jobs were seen to run.
     newest = max(newest, until or newest)
     end = last if newest - last > submits.diff().quantile(0.999) else newest
