@@ -290,10 +290,10 @@ def survivors_before(first: float, edge: Edge | None) -> tuple[pd.Timestamp | No
     """
     if edge is None or edge.length_s < _DAY_S or edge.evidence < EVIDENCE:
         return None, []
-    begin = pd.Timestamp(first, unit="s", tz="UTC").floor("D")
+    begin = pd.Timestamp(first, unit="s", tz="UTC").floor("s")
     return begin, [
-        f"no job of this log ended before {begin:%Y-%m-%d}, though many began: of the time before, it holds only the "
-        "jobs that still ran then (sacct -S prints these with their whole length). It counts from that day on."
+        f"no job of this log ended before {begin:%Y-%m-%d %H:%M} UTC, though many began: of the time before, it holds "
+        "only the jobs that still ran then (sacct -S prints these with their whole length). It counts from then on."
     ]
 
 
