@@ -35,7 +35,7 @@ from gpudemand.segments.segmenter import TopologicalSegmenter
 from gpudemand.store import is_store, locked_folder, read_store
 from gpudemand.usage.bins import BinnedGpuTime, parse_freq
 from gpudemand.usage.query import JobLogQuery, open_log
-from gpudemand.usage.series import calendar, check_named, key_columns, period, recorded_period, to_long
+from gpudemand.usage.series import calendar, check_named, key_columns, period, recorded_period, to_long, whole_bins
 
 _MANIFEST, _PART_FORMAT = "parts.json", 1
 #: Most parts, each of which is a file open for writing with so many rows in memory.
@@ -97,9 +97,8 @@ def split_log(
         check_named(columns, query)
         start, until = recorded_period(log, query, None, until)
         begin, stop, edges = period(bounds, freq, zone, start=start, until=until)
-        edges = edges[: -1 if stop < edges[-1] else None]
-        if len(edges) < 2:
-            raise InputError("the log covers less than one whole bin; use a finer freq.")
+        bins = whole_bins(edges, begin, stop, known=start is not None)
+        edges = edges[bins.start : bins.stop + 1]
         names = pa.table({"unique_id": pa.array(query.keys(), pa.string())})
         about = {"n_series": len(names), "group": group, "edges": edges.as_unit("us").asi8.tolist()}
         about |= {"zone": str(zone), "value": value}
@@ -267,7 +266,7 @@ def bulk_forecast(
     into : path-like
         Folder of the run, which every worker must see. See Notes.
     by, freq, until, tz
-        As for `usage_series`. A last bin that the log covers only in part is left out.
+        As for `usage_series`. Bins that the log covers only in part are left out.
     value : {"gpus", "gpu_hours", "wanted"}, default="gpus"
     horizon : int, default=28
         Bins to forecast.

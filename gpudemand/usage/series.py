@@ -133,7 +133,9 @@ def usage_series(
     pending : bool, default=False
         Include waiting time: each job counts from its submit, and jobs that have not started are included.
     partial : bool, default=True
-        Keep a last bin that the period covers only in part; its value is too low to train a forecaster on.
+        Keep bins that the log covers only in part, whose values are too low to train a forecaster on: the last one, and
+        the first one (unless it is the only one) if the log is known to begin inside it, or bins are longer than a day
+        and it has no job on the first day of it.
 
     Returns
     -------
@@ -199,20 +201,40 @@ def checked_usage(
     columns, zone = key_columns(by), calendar(tz)
     with _opened(source, columns, log, pending, tz) as query:
         bounds, attrs = query.bounds(), stated_attrs(source)
-        start, until = recorded_period(source, query, start, until)
+        first, until = recorded_period(source, query, start, until)
         check_named(columns, query)
-        begin, stop, edges = period(bounds, freq, zone, start=start, until=until)
+        begin, stop, edges = period(bounds, freq, zone, start=first, until=until)
         keys = query.keys()
         if value == "jobs" and until is None and _submits_at(query, stop):
             edges = bin_edges(begin, stop + _NEXT, freq, zone)
         y = binned_values(query, value, edges, len(keys), microseconds(begin), microseconds(stop))
+    if not partial:
+        bins = whole_bins(edges, begin, stop, known=first is not None)
+        edges, y = edges[bins.start : bins.stop + 1], y[:, bins]
     times, names = edges[:-1], pd.array(keys, dtype=STRING)
     ds = times[np.tile(np.arange(len(times)), len(keys))]
     usage = pd.DataFrame({"unique_id": names.repeat(len(times)), "ds": ds, "y": y.ravel()})
     counts = {name: getattr(bounds, name) for name in ("unknown_gpus", "unknown_end", "gave_up")}
     usage.attrs = {"kind": str(attrs.get("kind", "")), "value": value, "freq": parse_freq(freq).freqstr}
     usage.attrs |= {"until": stop.isoformat(), **counts}
-    return usage if partial or stop >= edges[-1] else drop_last_bin(usage)
+    return usage
+
+
+#: Share of a bin that may be missing at its begin, and the longest day.
+_MAY_MISS, _DAY = 0.01, pd.Timedelta("25h")
+
+
+def whole_bins(edges: pd.DatetimeIndex, begin: pd.Timestamp, stop: pd.Timestamp, *, known: bool) -> slice:
+    """Bins without those at either end that a log covers only in part; a first one stays if it is all that is left.
+
+    `edges`: of the bins. `begin`, `stop`: of the log. `known`: whether the record begins then; if not, the first job
+    does, before which nobody may have wanted anything, though hardly for more than a day.
+    """
+    n = len(edges) - 1 - int(stop < edges[-1])
+    if not n:
+        raise InputError("the log covers less than one whole bin; use a finer freq.")
+    missing = begin - edges[0] > (_MAY_MISS * (edges[1] - edges[0]) if known else _DAY)
+    return slice(int(missing and n > 1), n)
 
 
 #: From one time to the next that is told apart.
@@ -292,15 +314,6 @@ def check_named(columns: Sequence[str], log: JobLogQuery | RunsQuery) -> None:
     for name in sorted(set(columns) - set(log.named(columns)), key=columns.index):
         known = " or ".join([*log.named(), "total"])
         raise InputError(f"this log names no {name!r} for any job; split it by {known}.")
-
-
-def drop_last_bin(usage: pd.DataFrame) -> pd.DataFrame:
-    """Drop the last bin of every series, which a log that stops within it covers only in part."""
-    shorter = usage[usage["ds"] < usage["ds"].max()].reset_index(drop=True)
-    if shorter.empty:
-        raise InputError("the log covers less than one whole bin; use a finer freq.")
-    shorter.attrs = dict(usage.attrs)
-    return shorter
 
 
 def recorded_until(jobs: pd.DataFrame) -> pd.Timestamp:

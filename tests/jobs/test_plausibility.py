@@ -213,7 +213,9 @@ def test_usage_in_place_covers_the_time_that_reading_finds_complete(part, place,
     assert found["ds"].tolist() == expected["ds"].tolist()
     split_log(source, tmp_path / "parts", "total", "D", "gpus", until=None, tz=None, group=1)
     parts = open_parts(tmp_path / "parts").usage(np.array([0]))
-    assert parts.to_numpy()[0].tolist() == pytest.approx(found["y"].iloc[:-1].tolist())
+    whole = usage_series(source, by=None, value="gpus", partial=False)
+    assert parts.columns.tolist() == whole["ds"].tolist() == found["ds"].iloc[int(part == "since") : -1].tolist()
+    assert parts.to_numpy()[0].tolist() == pytest.approx(whole["y"].tolist())
 
 
 def test_usage_of_a_store_says_from_when_on_it_counts(tmp_path) -> None:
