@@ -35,7 +35,7 @@ from gpudemand.segments.segmenter import TopologicalSegmenter
 from gpudemand.store import is_store, locked_folder, read_store
 from gpudemand.usage.bins import BinnedGpuTime, parse_freq
 from gpudemand.usage.query import JobLogQuery, open_log
-from gpudemand.usage.series import calendar, check_named, key_columns, period, to_long
+from gpudemand.usage.series import calendar, check_named, key_columns, period, recorded_period, to_long, whole_bins
 
 _MANIFEST, _PART_FORMAT = "parts.json", 1
 #: Most parts, each of which is a file open for writing with so many rows in memory.
@@ -95,25 +95,27 @@ def split_log(
     with open_log(log, columns, pending=False, tz=tz) as query:
         bounds = query.bounds()
         check_named(columns, query)
-        _, stop, edges = period(bounds, freq, zone, until=until)
-        edges = edges[: -1 if stop < edges[-1] else None]
-        if len(edges) < 2:
-            raise InputError("the log covers less than one whole bin; use a finer freq.")
+        start, until = recorded_period(log, query, None, until)
+        begin, stop, edges = period(bounds, freq, zone, start=start, until=until)
+        bins = whole_bins(edges, begin, stop, known=start is not None)
+        edges = edges[bins.start : bins.stop + 1]
         names = pa.table({"unique_id": pa.array(query.keys(), pa.string())})
         about = {"n_series": len(names), "group": group, "edges": edges.as_unit("us").asi8.tolist()}
         about |= {"zone": str(zone), "value": value}
         with replace_folder(folder, _MANIFEST, {"format": _PART_FORMAT, "about": about}) as new:
             pq.write_table(names, new / "names.parquet", row_group_size=group)
-            _write_intervals(new / "intervals", query, value, microseconds(stop), _series_of_a_part(len(names), group))
+            covered = (microseconds(begin), microseconds(stop))
+            _write_intervals(new / "intervals", query, value, covered, _series_of_a_part(len(names), group))
     return open_parts(folder)
 
 
-def _write_intervals(folder: Path, query: JobLogQuery, value: str, until: int, width: int) -> None:
-    """Write the intervals in parts of `width` series each."""
+def _write_intervals(folder: Path, query: JobLogQuery, value: str, covered: tuple[int, int], width: int) -> None:
+    """Write what intervals have in the period that is covered, in parts of `width` series each."""
+    until = covered[1]
 
     def batches() -> Iterator[pa.RecordBatch]:
         for code, begin, stop, gpus in query.wanted(until) if value == "wanted" else query.held(until):
-            columns = (code // width, code, np.minimum(begin, until), np.minimum(stop, until), gpus)
+            columns = (code // width, code, np.clip(begin, *covered), np.clip(stop, *covered), gpus)
             arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
             yield pa.record_batch(arrays, _SCHEMA)
 
@@ -260,11 +262,11 @@ def bulk_forecast(
     Parameters
     ----------
     log : path-like
-        A store, or a Parquet or CSV file of a job table.
+        A store, or a Parquet or CSV file of a job table. It counts as far as it is complete, as in `usage_series`.
     into : path-like
         Folder of the run, which every worker must see. See Notes.
     by, freq, until, tz
-        As for `usage_series`. A last bin that the log covers only in part is left out.
+        As for `usage_series`. Bins that the log covers only in part are left out.
     value : {"gpus", "gpu_hours", "wanted"}, default="gpus"
     horizon : int, default=28
         Bins to forecast.

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpudemand import Study, write_jobs
 from gpudemand._tables import write_table
 from gpudemand._validation import InputError, RejectedRowsWarning, UnlikelyUsageWarning
 from gpudemand.jobs import read_jobs
@@ -19,7 +20,6 @@ from gpudemand.usage import query, runs
 from gpudemand.usage.read import read_log, read_usage
 from gpudemand.usage.series import (
     aggregate_usage,
-    drop_last_bin,
     recorded_until,
     to_long,
     to_wide,
@@ -488,9 +488,38 @@ def test_usage_in_gzip_and_with_quoted_names_of_columns_is_no_log_of_jobs(tmp_pa
     assert (usage.attrs["kind"], usage.attrs["source"]) == ("measured", "usage.csv.gz")
 
 
-def test_drop_last_bin_keeps_at_least_one():
+def test_there_is_at_least_one_whole_bin():
     with pytest.raises(InputError, match="less than one whole bin"):
-        drop_last_bin(usage_series(make_jobs([("ada", "2026-03-01", "2026-03-01 05:00", 1)])))
+        usage_series(make_jobs([("ada", "2026-03-01", "2026-03-01 05:00", 1)]), partial=False)
+
+
+@pytest.mark.parametrize(
+    ("freq", "complete_from", "expected"),
+    [
+        ("MS", None, [24, 24]),
+        ("W-SUN", None, [24] * 9),
+        ("7D", None, [24 * (1 - 10 / 168)] + [24] * 9),
+        ("D", None, [14] + [24] * 70),
+        ("D", "2026-01-20T18:00:00+00:00", [24] * 70),
+        ("D", "2026-01-21T00:05:00+00:00", [24 * (1 - 5 / 1440)] + [24] * 69),
+        ("MS", "2026-02-03T12:00:00+00:00", [24]),
+        ("QS", None, [24 * (70 + 14 / 24) / 90]),
+    ],
+)
+@pytest.mark.parametrize("as_file", [False, True])
+def test_a_first_bin_in_which_the_log_begins_is_partial(freq, complete_from, expected, as_file, tmp_path):
+    """24 GPUs since the 20th of January, 10:00, which is a Tuesday."""
+    day = pd.date_range("2026-01-20 10:00", "2026-04-01", freq="h")
+    jobs = make_jobs([("ada", time, time + pd.Timedelta("1h"), 24) for time in day])
+    jobs.attrs |= {"kind": "measured"} | ({"complete_from": complete_from} if complete_from else {})
+    if as_file:
+        write_jobs(jobs, tmp_path / "jobs.parquet")
+    source = tmp_path / "jobs.parquet" if as_file else jobs
+    options = {"by": None, "freq": freq, "value": "gpus", "until": "2026-04-01 12:00"}
+    assert usage_series(source, **options, partial=False)["y"].tolist() == pytest.approx(expected)
+    assert len(usage_series(source, **options)) > len(expected)
+    study = Study(jobs, by="total", until="2026-04-01 12:00", installed=24)
+    assert study.source.usage(None, freq, "gpus")["y"].tolist() == pytest.approx(expected)
 
 
 def test_a_log_without_recent_submissions_ends_at_its_last_one():

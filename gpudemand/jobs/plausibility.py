@@ -9,14 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from gpudemand._array import BoolArray, FloatArray
+from gpudemand._array import BoolArray, FloatArray, IntArray
 from gpudemand._validation import shorten
-from gpudemand.jobs.schema import COMPLETE_UNTIL, DOUBTS, FINISHED, RAN_UNTIL, TIME
+from gpudemand.jobs.schema import COMPLETE_FROM, COMPLETE_UNTIL, DOUBTS, FINISHED, RAN_UNTIL, TIME
 from gpudemand.jobs.table import begin_times, gave_up, start_times, to_nanoseconds
 from gpudemand.units import format_count, format_number_of, format_seconds
-
-#: Time in ISO form before which a log is not complete.
-COMPLETE_FROM = "complete_from"
 
 _DAY_S = 86_400.0
 #: Fewer jobs tell nothing of the others, nor how large they are.
@@ -58,11 +55,14 @@ def plausible(jobs: pd.DataFrame, read: Iterable[str] = ()) -> pd.DataFrame:
     said += planned
     newest = jobs[["submit", "start", "end"]].max().max()
     jobs, told = _told_until(jobs, newest)
+    is_open = jobs["end"].isna()
     jobs, runaways = _without_runaways(jobs, told or newest)
     jobs, impossible = without_impossible_use(jobs)
+    closed = is_open & jobs["end"].notna()
     said += [*runaways, *impossible]
     held = held_by(jobs)
-    begin, why_from = _complete_from(jobs, held)
+    # The limit at which a record was closed here is no end that the log has.
+    begin, why_from = _complete_from(jobs, held[~closed[held.index]])
     until, why_until = _complete_until(held)
     said += [*why_from, *why_until, *_suspended(jobs), *_ended_without_start(jobs)]
     for name, time in ((COMPLETE_FROM, begin), (COMPLETE_UNTIL, until or told)):
@@ -113,10 +113,13 @@ def unknown_status(jobs: pd.DataFrame, words: pd.Series, usable: BoolArray) -> l
     return [f"{what}: such jobs count {' and '.join(counts)}. Write pending, running, completed, failed ..."]
 
 
-def complete_period(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
-    """From when until when a log is complete, None where it is so from its begin or to its end."""
-    begin, until = (jobs.attrs.get(name) for name in (COMPLETE_FROM, COMPLETE_UNTIL))
-    return begin and pd.Timestamp(begin), until and pd.Timestamp(until)
+def complete_period(attrs: Mapping[Any, Any]) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
+    """From when until when a log is complete, None where it is so from its begin or to its end.
+
+    `attrs`: of its table, or those that a file of it keeps.
+    """
+    begin, until = (attrs.get(name) for name in (COMPLETE_FROM, COMPLETE_UNTIL))
+    return begin and pd.to_datetime(begin, utc=True), until and pd.to_datetime(until, utc=True)
 
 
 def _without_planned_ends(jobs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -281,11 +284,32 @@ def begin_of_log(held: pd.DataFrame) -> Edge | None:
     first = held["end"].min()
     early, ended = held["begin"] < first, held["end"].notna()
     run = np.sort((held["end"] - held["begin"])[~early & ended].to_numpy(dtype=float))
-    if len(run) < _MIN_JOBS or not early.any():
-        return None
     ages = (first - held["begin"][early]).to_numpy(dtype=float)
-    longer = len(run) - np.searchsorted(run, ages, side="left")
-    return Edge(-np.log(np.maximum(longer, 1) / len(run)).sum(), ages.max())
+    return edge_of_ages(ages, len(run) - np.searchsorted(run, ages, side="left"), len(run))
+
+
+def edge_of_ages(ages: FloatArray, longer: IntArray, n: int) -> Edge | None:
+    """`begin_of_log` from the ages of the jobs that ran at the first end, in seconds.
+
+    `longer`: how many of the `n` jobs that began and ended later ran at least as long as each age.
+    """
+    if n < _MIN_JOBS or not len(ages):
+        return None
+    return Edge(-np.log(np.maximum(longer, 1) / n).sum(), ages.max())
+
+
+def survivors_before(first: float, edge: Edge | None) -> tuple[pd.Timestamp | None, list[str]]:
+    """Time from which on a log is complete that holds, of the time before its first end, only what ran then; and why.
+
+    `first`: the first end, in seconds since 1970.
+    """
+    if edge is None or edge.length_s < _DAY_S or edge.evidence < EVIDENCE:
+        return None, []
+    begin = pd.Timestamp(first, unit="s", tz="UTC").floor("s")
+    return begin, [
+        f"no job of this log ended before {begin:%Y-%m-%d %H:%M} UTC, though many began: of the time before, it holds "
+        "only the jobs that still ran then (sacct -S prints these with their whole length). It counts from then on."
+    ]
 
 
 def _complete_until(held: pd.DataFrame) -> tuple[pd.Timestamp | None, list[str]]:
@@ -320,17 +344,7 @@ def _complete_from(jobs: pd.DataFrame, held: pd.DataFrame) -> tuple[pd.Timestamp
     # Traces that are published begin where they were cut.
     if begin is not None or jobs.attrs.get("kind") != "measured":
         return begin, said
-    edge = begin_of_log(held)
-    if edge is None or edge.length_s < _DAY_S or edge.evidence < EVIDENCE:
-        return None, said
-    first = held["end"].min()
-    begin = pd.Timestamp(first, unit="s", tz="UTC")
-    begin = max(begin.floor("D"), begin_times(jobs).min())
-    return begin, [
-        *said,
-        f"no job of this log ended before {begin:%Y-%m-%d}, though many began: of the time before, it holds only the "
-        "jobs that still ran then (sacct -S prints these with their whole length). It counts from that day on.",
-    ]
+    return survivors_before(held["end"].min(), begin_of_log(held))
 
 
 def _tracked_from(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, list[str]]:

@@ -39,8 +39,8 @@ FINISHED = STATUSES[2:]
 
 #: Sentences on what is doubtful in a log, in the ``attrs`` of its table.
 DOUBTS = "doubts"
-#: Time in ISO form after which a log is not complete, in the ``attrs`` of its table.
-COMPLETE_UNTIL = "complete_until"
+#: Times in ISO form before and after which a log is not complete, in the ``attrs`` of its table.
+COMPLETE_FROM, COMPLETE_UNTIL = "complete_from", "complete_until"
 #: Further column of a reader: until when a record that has no end yet shows its job as running.
 RAN_UNTIL = "ran_until"
 

@@ -220,13 +220,14 @@ def warn_doubts(sentences: Iterable[str], source: str) -> None:
 
 
 def saved_attrs(file: Any, source: str = "the file") -> dict[str, Any]:
-    """Return the ``attrs`` that pandas stored in the schema of a Parquet file; kind and counts are checked."""
+    """Return the ``attrs`` that pandas stored in the schema of a Parquet file; kind, counts and times are checked."""
     text = (file.metadata or {}).get(b"PANDAS_ATTRS", b"{}")
     try:
         saved = dict(json.loads(text))
         counts = dict(saved.get("rejected", {})).values()
         if saved.get("kind", "") not in ("", *schema.KINDS) or not all(isinstance(n, int) and n >= 0 for n in counts):
             raise ValueError("unknown kind or counts")
+        pd.to_datetime([saved.get(name) for name in (schema.COMPLETE_FROM, schema.COMPLETE_UNTIL)], utc=True)
     except (ValueError, TypeError, RecursionError) as error:
         problem = f"the metadata PANDAS_ATTRS of {source!r} are broken ({error})"
         raise InputError(f"{problem}; write the file anew.") from error

@@ -27,7 +27,7 @@ from gpudemand.usage.bins import are_midnights, bin_edges, bin_ends, parse_freq
 from gpudemand.usage.idle import checked_idle_table, idle_table
 from gpudemand.usage.read import binned_means, check_days, gaps_between, pulled_usage, tells
 from gpudemand.usage.runs import Runs, RunsQuery
-from gpudemand.usage.series import checked_usage, drop_last_bin, end_of_record, key_columns, to_long
+from gpudemand.usage.series import checked_usage, end_of_record, key_columns, to_long, whole_bins
 
 #: A column, or the part that each user belongs to; None is the total.
 Key: TypeAlias = str | Mapping[str, str] | None
@@ -76,7 +76,7 @@ class JobSource:
     @cached_property
     def begin(self) -> pd.Timestamp:
         """First start, or submission where the start is unknown."""
-        return complete_period(self.jobs)[0] or begin_times(self.jobs).min()
+        return complete_period(self.jobs.attrs)[0] or begin_times(self.jobs).min()
 
     @cached_property
     def demand(self) -> str:
@@ -100,9 +100,18 @@ class JobSource:
             usage = self._usage(by, freq, value)
         elif (usage := self._computed.get(place)) is None:
             usage = self._computed[place] = self._usage(by, freq, value)
-        last = usage["ds"].iloc[-1]
-        end = bin_edges(last, last + pd.Timedelta("1s"), freq, self.settings.tz)[-1]
-        return usage.copy() if partial or self.settings.until >= end else drop_last_bin(usage)
+        return usage.copy() if partial else self._whole(usage, freq)
+
+    def _whole(self, usage: pd.DataFrame, freq: str) -> pd.DataFrame:
+        """Usage without bins that the log covers only in part."""
+        times, begin = pd.DatetimeIndex(usage["ds"].unique()), complete_period(self.jobs.attrs)[0]
+        end = bin_edges(times[-1], times[-1] + pd.Timedelta("1s"), freq, self.settings.tz)[-1:]
+        until, first = pd.Timestamp(str(self.settings.until)), self.jobs[["submit", "start"]].min().min()
+        bins = whole_bins(times.append(end), begin or first, until, known=begin is not None)
+        inside = usage["ds"].between(times[bins][0], times[bins][-1])
+        whole = usage[inside].reset_index(drop=True)
+        whole.attrs = dict(usage.attrs)
+        return whole
 
     @cached_property
     def _computed(self) -> dict[Any, pd.DataFrame]:

@@ -20,6 +20,7 @@ from gpudemand.jobs import schema
 from gpudemand.jobs.columns import DURATION, FLOAT_NAME, NO_LIMIT, NUMBER, STATUS_OF_WORD, unread_cells
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, csv_batches, open_parquet
 from gpudemand.jobs.log_formats import TOTAL_ROW, TOTALS
+from gpudemand.jobs.plausibility import Edge, edge_of_ages, survivors_before
 from gpudemand.jobs.table import unusable, warn_doubts
 from gpudemand.jobs.times import NO_SUCH_TIME, NULL_MARKERS, TimeParser, parse_timezone
 from gpudemand.store import exact_name, is_store, read_store
@@ -34,7 +35,7 @@ _NUMERIC = (
     *("DOUBLE", "FLOAT", "DECIMAL", "TINYINT", "SMALLINT", "INTEGER", "BIGINT"),
     *("UTINYINT", "USMALLINT", "UINTEGER"),
 )
-_MINUTE = 60_000_000
+_MINUTE, _DAY = 60_000_000, 86_400_000_000
 #: A day more on either side, because local times differ from UTC by up to 14 hours.
 _FIRST, _LAST = (
     schema.microseconds(time + pd.Timedelta(days=days)) for time, days in ((schema.EARLIEST, -1), (schema.LATEST, 1))
@@ -299,7 +300,7 @@ class JobLogQuery:
     """Queries over a canonical job log that is not loaded into memory; see `open_log`."""
 
     def __init__(self, db: duckdb.DuckDBPyConnection, path: Path, by: Sequence[str], pending: bool, tz: object) -> None:
-        self._db = db
+        self._db, self._name = db, path.name
         if not path.is_file() and not is_store(path):
             raise InputError(f"there is no log at {str(path)!r}.")
         suffix = next((s for s in (".parquet", ".csv", ".csv.gz") if is_store(path) or path.name.endswith(s)), None)
@@ -346,6 +347,44 @@ class JobLogQuery:
         if self._bounds is None:
             raise InputError("the job log has no rows; there is nothing to add up.")
         return self._bounds
+
+    def complete_period(self) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
+        """From when until when a store of jobs is complete, as `read_jobs` tells it; a warning says why.
+
+        Records without an end that are never closed do not count as what still ran. Whether it holds ended jobs only
+        is not looked at, for which all of them would have to be in memory.
+        """
+        self._db.execute(f"""CREATE OR REPLACE TEMP VIEW held AS
+            SELECT coalesce(start_us, submit_us) AS begin_us, end_us, requested_time * 1e6 AS asked
+            FROM typed WHERE gpus > 0 AND (end_us > coalesce(start_us, submit_us)
+                OR end_us IS NULL AND coalesce(status, '') NOT IN {("pending", *schema.FINISHED)})""")
+        newest = self.bounds().until
+        told = self._told_until()
+        begin, why = survivors_before(*self._survivors(max(newest, told)))
+        warn_doubts(why, self._name)
+        return begin, pd.Timestamp(told, unit="us", tz="UTC") if told > newest else None
+
+    def _told_until(self) -> int:
+        """Last time at which a job is known to have run that has not ended."""
+        names = [name for name, *_ in self._db.execute("DESCRIBE SELECT * FROM stored").fetchall()]
+        if schema.RAN_UNTIL not in names:
+            return 0
+        return self._row(f"SELECT coalesce(max(epoch_us({schema.RAN_UNTIL})), 0) FROM stored")[0]
+
+    def _survivors(self, now: int) -> tuple[float, Edge | None]:
+        """First end in seconds, and what tells whether of the time before there is only what ran then."""
+        first = self._row("SELECT min(end_us) FROM held")[0]
+        if first is None:
+            return 0.0, None
+        never_closed = f"end_us IS NULL AND {now} - begin_us > asked + greatest(asked, {_DAY})"
+        early = f"SELECT {first} - begin_us FROM held WHERE begin_us < {first} AND NOT coalesce({never_closed}, false)"
+        ages = np.sort(np.asarray(pa.table(self._db.sql(early))[0], dtype=np.int64))
+        counts = np.zeros(len(ages) + 1, dtype=np.int64)
+        later = f"SELECT end_us - begin_us FROM held WHERE begin_us >= {first} AND end_us IS NOT NULL"
+        for (run,) in self._batches(later):
+            counts += np.bincount(np.searchsorted(ages, run, side="right"), minlength=len(counts))
+        longer = np.cumsum(counts[::-1])[::-1][1:]
+        return first / 1e6, edge_of_ages(ages / 1e6, longer, int(counts.sum()))
 
     def named(self, columns: Sequence[str] = KEYS) -> list[str]:
         """Those of some columns, by default of all `KEYS`, that have a value for some job."""

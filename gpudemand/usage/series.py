@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import permutations
 from pathlib import Path
@@ -125,14 +125,17 @@ def usage_series(
         held with room for all, each job from its submission for as long as it ran; jobs submitted.
     start, until : time-like, optional
         Period to cover; times without a zone are in `tz`. By default the log's own first and last time, or those
-        between which `read_jobs` found it complete. Jobs still running end at `until`.
+        between which `read_jobs` found it complete, also of a file that was written of its table, and of a store. Jobs
+        still running end at `until`.
     tz : str or tzinfo, optional
         Zone of the calendar, by default UTC: days, weeks and months are local ones; days have 23, 24 or 25 hours. Also
         the zone of times of jobs that have none, which are refused without it.
     pending : bool, default=False
         Include waiting time: each job counts from its submit, and jobs that have not started are included.
     partial : bool, default=True
-        Keep a last bin that the period covers only in part; its value is too low to train a forecaster on.
+        Keep bins that the log covers only in part, whose values are too low to train a forecaster on: the last one, and
+        the first one (unless it is the only one) if the log is known to begin inside it, or bins are longer than a day
+        and it has no job on the first day of it.
 
     Returns
     -------
@@ -151,6 +154,10 @@ def usage_series(
     Notes
     -----
     A missing start counts as the submit, unless the job is known to be pending.
+
+    Whether a log is complete, and which of its records were never closed, only `read_jobs` looks at: a file that nobody
+    read (``gpudemand convert`` reads it) counts from its first to its last time as it stands. In a store, records that
+    were never closed count as running.
 
     A full cluster bounds what is held, not what is wanted. Jobs that have not ended are wanted for an expected run
     time: the share of their requested time that earlier jobs took which took at least as much of theirs, or without
@@ -192,23 +199,42 @@ def checked_usage(
     if pending and value == "wanted":
         raise InputError("wanted GPUs are those of the run time only; drop pending=True, which adds the wait.")
     columns, zone = key_columns(by), calendar(tz)
-    whole = complete_period(source) if isinstance(source, pd.DataFrame) else (None, None)
-    start, until = (of_log if given is None else given for given, of_log in zip((start, until), whole, strict=True))
     with _opened(source, columns, log, pending, tz) as query:
-        bounds = query.bounds()
+        bounds, attrs = query.bounds(), stated_attrs(source)
+        first, until = recorded_period(source, query, start, until)
         check_named(columns, query)
-        begin, stop, edges = period(bounds, freq, zone, start=start, until=until)
+        begin, stop, edges = period(bounds, freq, zone, start=first, until=until)
         keys = query.keys()
         if value == "jobs" and until is None and _submits_at(query, stop):
             edges = bin_edges(begin, stop + _NEXT, freq, zone)
         y = binned_values(query, value, edges, len(keys), microseconds(begin), microseconds(stop))
+    if not partial:
+        bins = whole_bins(edges, begin, stop, known=first is not None)
+        edges, y = edges[bins.start : bins.stop + 1], y[:, bins]
     times, names = edges[:-1], pd.array(keys, dtype=STRING)
     ds = times[np.tile(np.arange(len(times)), len(keys))]
     usage = pd.DataFrame({"unique_id": names.repeat(len(times)), "ds": ds, "y": y.ravel()})
     counts = {name: getattr(bounds, name) for name in ("unknown_gpus", "unknown_end", "gave_up")}
-    usage.attrs = {"kind": _stated_kind(source), "value": value, "freq": parse_freq(freq).freqstr}
+    usage.attrs = {"kind": str(attrs.get("kind", "")), "value": value, "freq": parse_freq(freq).freqstr}
     usage.attrs |= {"until": stop.isoformat(), **counts}
-    return usage if partial or stop >= edges[-1] else drop_last_bin(usage)
+    return usage
+
+
+#: Share of a bin that may be missing at its begin, and the longest day.
+_MAY_MISS, _DAY = 0.01, pd.Timedelta("25h")
+
+
+def whole_bins(edges: pd.DatetimeIndex, begin: pd.Timestamp, stop: pd.Timestamp, *, known: bool) -> slice:
+    """Bins without those at either end that a log covers only in part; a first one stays if it is all that is left.
+
+    `edges`: of the bins. `begin`, `stop`: of the log. `known`: whether the record begins then; if not, the first job
+    does, before which nobody may have wanted anything, though hardly for more than a day.
+    """
+    n = len(edges) - 1 - int(stop < edges[-1])
+    if not n:
+        raise InputError("the log covers less than one whole bin; use a finer freq.")
+    missing = begin - edges[0] > (_MAY_MISS * (edges[1] - edges[0]) if known else _DAY)
+    return slice(int(missing and n > 1), n)
 
 
 #: From one time to the next that is told apart.
@@ -249,11 +275,29 @@ def calendar(tz: object) -> Any:
     return "UTC" if zone is None else getattr(zone, "key", zone)
 
 
-def _stated_kind(source: pd.DataFrame | Path) -> str:
-    """Kind of data stated by a table or a Parquet file; empty where it is not stated."""
-    if isinstance(source, pd.DataFrame) or is_store(source):
-        return "measured" if isinstance(source, Path) else str(source.attrs.get("kind", ""))
-    return str(saved_attrs(pq.read_schema(source), source.name).get("kind", "")) if source.suffix == ".parquet" else ""
+def stated_attrs(source: pd.DataFrame | Path) -> Mapping[Any, Any]:
+    """The ``attrs`` of a table, or those that a Parquet file of one keeps; of any other file none are known."""
+    if isinstance(source, pd.DataFrame):
+        return source.attrs
+    if is_store(source):
+        return {"kind": "measured"}
+    return saved_attrs(pq.read_schema(source), source.name) if source.suffix == ".parquet" else {}
+
+
+def recorded_period(
+    source: pd.DataFrame | Path, log: JobLogQuery | RunsQuery, start: object, until: object
+) -> tuple[object, object]:
+    """Period that is asked for, where it is not said the one in which the log is known to be complete.
+
+    None where it is so from its first or to its last time, or where nobody has looked: at files, only `read_jobs` does.
+    """
+    if start is not None and until is not None:
+        return start, until
+    if isinstance(log, JobLogQuery) and isinstance(source, Path) and is_store(source):
+        begin, end = log.complete_period()
+    else:
+        begin, end = complete_period(stated_attrs(source))
+    return begin if start is None else start, end if until is None else until
 
 
 def key_columns(by: str | Sequence[str] | None) -> list[str]:
@@ -270,15 +314,6 @@ def check_named(columns: Sequence[str], log: JobLogQuery | RunsQuery) -> None:
     for name in sorted(set(columns) - set(log.named(columns)), key=columns.index):
         known = " or ".join([*log.named(), "total"])
         raise InputError(f"this log names no {name!r} for any job; split it by {known}.")
-
-
-def drop_last_bin(usage: pd.DataFrame) -> pd.DataFrame:
-    """Drop the last bin of every series, which a log that stops within it covers only in part."""
-    shorter = usage[usage["ds"] < usage["ds"].max()].reset_index(drop=True)
-    if shorter.empty:
-        raise InputError("the log covers less than one whole bin; use a finer freq.")
-    shorter.attrs = dict(usage.attrs)
-    return shorter
 
 
 def recorded_until(jobs: pd.DataFrame) -> pd.Timestamp:
@@ -299,7 +334,7 @@ def end_of_record(log: pd.DataFrame) -> pd.Timestamp:
     """`recorded_until` of what `check_jobs` has returned."""
     submits = log["submit"].sort_values()
     last = submits.iloc[-1]
-    newest, until = log[["submit", "start", "end"]].max().max(), complete_period(log)[1]
+    newest, until = log[["submit", "start", "end"]].max().max(), complete_period(log.attrs)[1]
     # Later than any time of the log, it is how long jobs were seen to run.
     newest = max(newest, until or newest)
     end = last if newest - last > submits.diff().quantile(0.999) else newest

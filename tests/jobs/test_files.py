@@ -206,7 +206,17 @@ def test_parquet_of_strangers(tmp_path: Path, columns, message: str, command) ->
 
 
 @pytest.mark.parametrize(
-    "attrs", [b"{", b"[1]", b"7", b'{"rejected": [1]}', b'{"rejected": {"a": "b"}}', b'{"kind": "sure"}', b"\xff"]
+    "attrs",
+    [
+        b"{",
+        b"[1]",
+        b"7",
+        b'{"rejected": [1]}',
+        b'{"rejected": {"a": "b"}}',
+        b'{"kind": "sure"}',
+        b"\xff",
+        b'{"complete_from": "soon"}',
+    ],
 )
 def test_broken_attributes_are_a_sentence(tmp_path: Path, attrs: bytes) -> None:
     path = _write(tmp_path / "log.csv", log("ada"))

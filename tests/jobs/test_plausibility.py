@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand import idle_table, usage_series
+from gpudemand import idle_table, pull_slurm, usage_series, write_jobs
 from gpudemand._validation import RejectedRowsWarning, UnlikelyJobsWarning
+from gpudemand.bulk import open_parts, split_log
 from gpudemand.datasets import load_jobs_sample
 from gpudemand.jobs import read_jobs
 from gpudemand.jobs.plausibility import doubts, plausible
@@ -159,7 +162,66 @@ def test_a_log_of_what_ran_since_a_day_counts_from_then_on() -> None:
     months = usage_series(checked, by=None, freq="MS", value="gpus")
     assert months["ds"].iloc[0] == since
     assert months["y"].iloc[0] == pytest.approx(64, abs=1)
-    assert source_of(checked, Settings(), None).begin == since
+    first = jobs["end"].min().floor("s")
+    assert source_of(checked, Settings(), None).begin == first
+    assert f"before {first:%Y-%m-%d %H:%M} UTC" in doubts(checked.attrs)[0]
+
+
+def part_of(whole: pd.DataFrame, part: str) -> pd.DataFrame:
+    """What a log has that holds ended jobs only, or what ran since a day, with a record before it never closed."""
+    since = pd.Timestamp("2025-10-01", tz="UTC")
+    jobs = whole[whole["end"].notna() if part == "ended" else whole["end"].isna() | (whole["end"] >= since)]
+    begin, end = since - pd.Timedelta("40D"), jobs["end"].tail(1).shift()
+    never_closed = jobs.tail(1).assign(job_id="9999", submit=begin, start=begin, end=end, status="running")
+    never_closed = never_closed.assign(requested_time=86400.0).astype(whole.dtypes)
+    jobs = (jobs if part == "ended" else pd.concat([jobs, never_closed])).reset_index(drop=True)
+    jobs.attrs = dict(whole.attrs)
+    return jobs
+
+
+def stored(jobs: pd.DataFrame, folder: Path) -> Path:
+    """A store of jobs, as Slurm prints them."""
+    times = jobs[["submit", "start", "end"]].apply(lambda t: t.dt.strftime("%Y-%m-%dT%H:%M:%S").fillna("Unknown"))
+    limits = (jobs["requested_time"] / 60).map(lambda minutes: "" if pd.isna(minutes) else f"{minutes:.0f}")
+    cells = (jobs["job_id"], jobs["user"], jobs["status"].str.upper(), *(times[name] for name in times), limits)
+    lines = ["|".join([*row, "c", "gres/gpu=4"]) for row in zip(*cells, strict=True)]
+    header = "JobIDRaw|User|State|Submit|Start|End|TimelimitRaw|Cluster|AllocTRES"
+    (folder / "dump.psv").write_text("\n".join([header, *lines, ""]))
+    pull_slurm(folder / "store", files=[folder / "dump.psv"], tz="UTC")
+    return folder / "store"
+
+
+@pytest.mark.filterwarnings("ignore::gpudemand.UnlikelyJobsWarning")
+@pytest.mark.parametrize(("part", "place"), [("ended", "file"), ("since", "file"), ("since", "store")])
+def test_usage_in_place_covers_the_time_that_reading_finds_complete(part, place, tmp_path) -> None:
+    jobs = part_of(full_cluster(seed=3), part)
+    if place == "store":
+        source = stored(jobs, tmp_path)
+    else:
+        write_jobs(plausible(jobs), source := tmp_path / "jobs.parquet")
+    read = read_jobs(source)
+    expected = usage_series(read, by=None, value="gpus")
+    assert len(expected) < len(usage_series(jobs, by=None))
+    found = usage_series(source, by=None, value="gpus")
+    assert found.attrs["until"] == expected.attrs["until"]
+    covered = pd.Series(1.0, index=expected.index)
+    if part == "since":
+        covered[0] = (expected["ds"][1] - pd.Timestamp(read.attrs["complete_from"])) / pd.Timedelta("1D")
+    # In a store, the record that was never closed goes on.
+    excess = 4.0 * covered * (place == "store")
+    assert found["y"].iloc[:-1].tolist() == pytest.approx((expected["y"] + excess).iloc[:-1].tolist())
+    assert found["ds"].tolist() == expected["ds"].tolist()
+    split_log(source, tmp_path / "parts", "total", "D", "gpus", until=None, tz=None, group=1)
+    parts = open_parts(tmp_path / "parts").usage(np.array([0]))
+    whole = usage_series(source, by=None, value="gpus", partial=False)
+    assert parts.columns.tolist() == whole["ds"].tolist() == found["ds"].iloc[int(part == "since") : -1].tolist()
+    assert parts.to_numpy()[0].tolist() == pytest.approx(whole["y"].tolist())
+
+
+def test_usage_of_a_store_says_from_when_on_it_counts(tmp_path) -> None:
+    store = stored(part_of(full_cluster(seed=3), "since"), tmp_path)
+    with pytest.warns(UnlikelyJobsWarning, match="store: no job of this log ended before 2025-10-01"):
+        usage_series(store)
 
 
 def test_logs_of_ended_jobs_that_lack_none_are_silent() -> None:
