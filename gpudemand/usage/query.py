@@ -300,7 +300,7 @@ class JobLogQuery:
     """Queries over a canonical job log that is not loaded into memory; see `open_log`."""
 
     def __init__(self, db: duckdb.DuckDBPyConnection, path: Path, by: Sequence[str], pending: bool, tz: object) -> None:
-        self._db, self._name = db, path.name
+        self._db, self._source = db, path.name
         if not path.is_file() and not is_store(path):
             raise InputError(f"there is no log at {str(path)!r}.")
         suffix = next((s for s in (".parquet", ".csv", ".csv.gz") if is_store(path) or path.name.endswith(s)), None)
@@ -361,7 +361,7 @@ class JobLogQuery:
         newest = self.bounds().until
         told = self._told_until()
         begin, why = survivors_before(*self._survivors(max(newest, told)))
-        warn_doubts(why, self._name)
+        warn_doubts(why, self._source)
         return begin, pd.Timestamp(told, unit="us", tz="UTC") if told > newest else None
 
     def _told_until(self) -> int:
