@@ -266,6 +266,7 @@ def render(
         top=_top_ten(tables["concentration"], tables["usage_shares"].iloc[:, 0], study.source.names(settings.by)),
         figures={name: Markup(drawing.element(name)) for name, drawing in figures.items()},
         prices=settings.prices,
+        by_name=isinstance(settings.installed, Mapping),
         lead_time=settings.lead_time,
         by={"gpu_type": "GPU types", "qos": "QOS", "total": ""}.get(settings.by, f"{settings.by}s"),
         unit=study.source.unit,

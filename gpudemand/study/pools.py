@@ -80,6 +80,19 @@ def mean_prices(prices: Prices, gpu_hours: Callable[[], pd.Series]) -> PricePair
     return float(reserved / weights.sum()), float(on_demand / weights.sum())
 
 
+def installed_cost(installed: Installed, prices: Prices, mean: PricePair | None) -> float | pd.Series | None:
+    """Cost of an hour of the GPUs installed, each at its reserved price; a Series where they change.
+
+    `mean`: prices of those that have none. Returns None where GPUs or prices are not given by name.
+
+    >>> installed_cost({"A100": 20, "H100": 10}, {"A100": (1.0, 2.0), "H100": (4.0, 8.0)}, (2.0, 4.0))
+    60.0
+    """
+    if not isinstance(installed, Mapping) or not isinstance(prices, Mapping) or mean is None:
+        return None
+    return total_installed({name: count * prices.get(name, mean)[0] for name, count in installed.items()})
+
+
 def check_names(parameter: str, value: object, names: list[str], pool: str) -> None:
     """Check that a value by name covers every pool of the log."""
     missing = [name for name in names if name not in value] if isinstance(value, Mapping) else []

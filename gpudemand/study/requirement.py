@@ -447,12 +447,18 @@ _WEEK = pd.Timedelta("7D")
 
 
 def compare_orders(
-    requirement: Requirement, need: Need, waits: WaitPlan | None, log_end: pd.Timestamp, settings: Settings
+    requirement: Requirement,
+    need: Need,
+    waits: WaitPlan | None,
+    log_end: pd.Timestamp,
+    settings: Settings,
+    cost: float | pd.Series | None = None,
 ) -> pd.DataFrame:
     """Compare ordering the GPUs that are short: not at all, at the end of the log, and 30 days later.
 
     `need`: GPUs needed. `waits`: tells the waits on others. `log_end`: the day on which is decided. `settings`:
-    ``prices`` of all types and ``installed`` are read. Returns ``order`` (GPUs beyond those that are installed when it
+    ``prices`` of all types and ``freq`` are read. `cost`: of an hour of the GPUs installed, where it is not that of all
+    at the one reserved price; see `installed_cost`. Returns ``order`` (GPUs beyond those that are installed when it
     arrives), ``order_on`` and ``in_service`` (NaT for no order), ``risk`` (probability that the four weeks after an
     order could arrive need more), and over the time from then until four weeks after the later order is there, with
     demand beyond the forecast as in its last four weeks: ``share_in_time`` and ``mean_wait_h`` (of the jobs of that
@@ -472,10 +478,22 @@ def compare_orders(
     arrived = [(bins >= arrival).to_numpy() for arrival in table["in_service"]]
     there = requirement.installed_at(bins) + table["order"].to_numpy()[:, None] * np.array(arrived)
     outcomes = pd.DataFrame([_outcome(requirement, place, hours[place], gpus, settings) for gpus in there])
+    outcomes["cost"] += _beside_mean(requirement, bins, hours[place], settings, cost)
     # An order of now is there in all of the four weeks, a later one in none that count.
     at_once = table["order"].where(table["order_on"] == log_end, 0)
     table["risk"] = [need.risk(requirement.installed_later + gpus, requirement.arrival) for gpus in at_once]
     return table.join(_met(need, waits, bins, there)).join(outcomes)
+
+
+def _beside_mean(
+    requirement: Requirement, bins: pd.Series, hours: FloatArray, settings: Settings, cost: float | pd.Series | None
+) -> float:
+    """What the GPUs installed cost beyond the one reserved price of all."""
+    if cost is None or settings.prices is None:
+        return 0.0
+    assert not isinstance(settings.prices, Mapping)
+    hourly = broadcast_by_time(cost, bins) if isinstance(cost, pd.Series) else cost
+    return float(((hourly - settings.prices[0] * requirement.installed_at(bins)) * hours).sum())
 
 
 def _met(need: Need, waits: WaitPlan | None, bins: pd.Series, there: FloatArray) -> pd.DataFrame:
