@@ -410,6 +410,21 @@ def test_the_clock_may_change_at_midnight(begin):
     np.testing.assert_allclose(plans[0]["required"], plans[1]["required"], rtol=0.1)
 
 
+def test_every_time_is_told_in_the_zone_of_the_study():
+    zone, until = "America/Los_Angeles", pd.Timestamp("2026-03-02 05:00", tz="UTC")  # on 1 March there
+    steps = pd.Series([25.0, 20.0], pd.DatetimeIndex(["2026-01-01", "2026-04-01 05:00"], tz="UTC"))
+    said = gd.Study(ONE_TYPE, horizon=7, installed=steps, lead_time="20D", tz=zone, until=until)
+    # Summer time begins in between: an hour later by the clock.
+    arrival = said.need.log_end + said.need.lead_time
+    assert (str(said.need.log_end.tz), said.headline["order_arrives"]) == (zone, "2026-03-21T22:00:00-07:00")
+    assert said.headline["installed_changes"] == [{"on": "2026-03-31T22:00:00-07:00", "gpus": -5.0, "name": None}]
+    assert said.periods["begin"].iloc[0] == said.orders["in_service"].iloc[1] == arrival
+    times = [said.periods["begin"], said.orders["order_on"], said.orders["in_service"], said.order_backtest["origin"]]
+    assert [str(column.dt.tz) for column in times] == [zone] * 4
+    assert "from 21 Mar 2026 on" in repr(said)
+    assert "there on 21 Mar 2026" in repr(said)
+
+
 @pytest.mark.parametrize(("until", "hours"), [("2026-03-30", 23), ("2026-03-29", 24)])
 def test_a_period_ends_at_the_end_of_its_last_day(until, hours):
     later = pd.Timestamp("2026-04-10", tz="UTC") - LOG["end"].max().normalize()

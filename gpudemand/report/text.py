@@ -246,13 +246,14 @@ def _until(numbers: dict[str, Any], shortages: list[dict[str, Any]]) -> str:
     """When what an order is for ends without one; empty where it does not.
 
     >>> numbers = {"log_end": "2026-03-01", "lead_time": "30D", "order_by": "2026-03-01"}
+    >>> numbers["order_arrives"] = "2026-03-31"
     >>> short = {"begin": "2026-03-10", "end": "2026-04-20", "gpus": 4}
     >>> _until(numbers | {"installed_changes": [{"on": "2026-04-20", "gpus": 9.0, "name": None}]}, [short])
     ' They are short until 20 Apr 2026, when others arrive: moving what leaves or arrives may do instead.'
     >>> _until(numbers, [short])
     ' They are short until 20 Apr 2026, when fewer are required.'
     """
-    there = pd.Timestamp(numbers["log_end"]) + parse_duration(lead_time(numbers))
+    there = _arrival(numbers)
     ends = (short["end"] for short in shortages if short["end"] is None or pd.Timestamp(short["end"]) > there)
     if (end := next(ends, None)) is None:
         return ""
@@ -266,6 +267,12 @@ def lead_time(numbers: dict[str, Any]) -> str:
     """Lead time of the GPU type that is to be ordered first, or else of all types."""
     of_type = first_order(numbers)[0] is not None and numbers.get("type_lead_time")
     return str(of_type or numbers["lead_time"])
+
+
+def _arrival(numbers: dict[str, Any]) -> pd.Timestamp:
+    """When an order of now is there, of the type that is to be ordered first; by the clock of its zone, as told."""
+    sooner = parse_duration(numbers["lead_time"]) - parse_duration(lead_time(numbers))
+    return pd.Timestamp(numbers["order_arrives"]) - sooner
 
 
 def _types_short(numbers: dict[str, Any]) -> str:
@@ -418,7 +425,7 @@ def _order_by(numbers: dict[str, Any], order: str | None, what: str) -> str:
     lead = lead_time(numbers)
     if not is_due(numbers, order):
         return f"Order {what} by {format_date(order)}, with a lead time of {format_days(lead)}."
-    there = pd.Timestamp(numbers["log_end"]) + parse_duration(lead)
+    there = _arrival(numbers)
     return f"Order {what} now: what is ordered as the log ends is there on {format_date(there)} ({format_days(lead)})."
 
 

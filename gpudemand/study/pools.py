@@ -141,7 +141,7 @@ def total_installed(installed: Installed) -> float | pd.Series | None:
 
 
 def installed_changes(installed: Installed, begin: pd.Timestamp, end: pd.Timestamp) -> list[dict[str, object]]:
-    """GPUs that arrive, or leave (negative), after one time and until another, by date.
+    """GPUs that arrive, or leave (negative), after one time and until another, by date, in the zone of the first.
 
     >>> times = pd.to_datetime(["2026-01-01", "2026-03-01", "2026-07-01"], utc=True)
     >>> installed_changes({"A100": pd.Series([64.0, 64.0, 0.0], times), "H100": 8}, times[0], times[2])
@@ -155,7 +155,11 @@ def installed_changes(installed: Installed, begin: pd.Timestamp, end: pd.Timesta
     steps = {name: given.diff().fillna(0.0) for name, given in in_time.items()}
     changes = ((on, gpus, name) for name, change in steps.items() for on, gpus in change.items())
     found = [change for change in changes if begin < change[0] <= end and change[1]]
-    return [{"on": on.isoformat(), "gpus": gpus, "name": name} for on, gpus, name in sorted(found, key=lambda c: c[0])]
+    zone = begin.tz
+    return [
+        {"on": on.tz_convert(zone).isoformat(), "gpus": gpus, "name": name}
+        for on, gpus, name in sorted(found, key=lambda c: c[0])
+    ]
 
 
 def pulled_installed(

@@ -189,8 +189,8 @@ class Requirement:
 
     def fewest_installed(self, begin: pd.Timestamp, end: pd.Timestamp) -> float:
         """Fewest GPUs installed from one time until another."""
-        inside = [] if self.steps is None else [time for time in self.steps.index if begin < time < end]
-        return float(self.installed_at(pd.Series([begin, *inside])).min())
+        inside = [] if self.steps is None else self.steps.index.tz_convert(begin.tz)
+        return float(self.installed_at(pd.Series([begin, *(time for time in inside if begin < time < end)])).min())
 
     @property
     def installed_later(self) -> float:
@@ -257,7 +257,7 @@ def plan_requirement(
     }
     begin = installed_now(settings, max_held, forecast)
     steps = given if isinstance(given, pd.Series) else None
-    until = forecast["ds"].min() if settings.until is None else pd.Timestamp(str(settings.until))
+    until = forecast["ds"].min() if settings.until is None else settings.end
     source = "log" if given is None else settings.installed_from
     return Requirement(plans, begin, source, forecast, hourly, steps, until)
 
@@ -310,7 +310,7 @@ def headline(
         "to_order": to_order,
         "to_order_as_one_pool": to_order,
         "installed_later": installed_later,
-        "installed_changes": installed_changes(settings.installed, facts["last"], requirement.end),
+        "installed_changes": installed_changes(settings.installed, need.log_end, requirement.end),
         "shortages": shortage_numbers(requirement),
         **{each.name: getattr(settings, each.name) for each in fields(settings) if each.metadata.get("headline")},
         "lead_time": settings.longest_lead_time,

@@ -140,6 +140,13 @@ class Settings:
         return None if self.cluster is None else cluster_names(self.cluster)
 
     @property
+    def end(self) -> pd.Timestamp:
+        """End of the period, which a source of usage has stated, in the zone of the calendar."""
+        import pandas as pd
+
+        return pd.Timestamp(str(self.until)).tz_convert(self.tz)
+
+    @property
     def knows_events(self) -> bool:
         """Whether events were stated, or a country of public holidays."""
         return self.events is not None or self.holidays is not None

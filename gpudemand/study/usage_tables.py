@@ -231,7 +231,7 @@ def default_horizon(source: Source) -> int:
     An order today is used from the lead time on, and looked at again a month later.
     """
     settings, begin = source.settings, source.begin
-    until = pd.Timestamp(str(settings.until))
+    until = settings.end
     edges = bin_edges(begin, max(begin, until), settings.freq, settings.tz)
     times = edges[: max(len(edges) - 1 - (until < edges[-1]), 2)]
     first = edges[min(len(times), len(edges) - 1)]
