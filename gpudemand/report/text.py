@@ -9,7 +9,7 @@ import pandas as pd
 
 from gpudemand._validation import Skipped
 from gpudemand.forecast.events import DOWN, find_outages
-from gpudemand.planning.need import WINDOW
+from gpudemand.planning.need import FIT_LEADS, WINDOW
 from gpudemand.report.tables import (
     format_date,
     format_days,
@@ -622,6 +622,7 @@ def caveats(
         _availability(numbers),
         _stuck(numbers["stuck_jobs"]),
         short_horizon(numbers),
+        _long_lead(numbers, log),
         "Events without precedent in the log (a new team, a new model family) are not forecast.",
         *_skipped(skipped),
         *(f"Scenario skipped: {reason}" for reason in (scenarios.skipped if scenarios else {}).values()),
@@ -727,6 +728,16 @@ def short_horizon(numbers: dict[str, Any]) -> str:
         f"The forecast ends on {format_date(numbers['plan_end'])}, before GPUs ordered as the log ends arrive (lead "
         f"time {format_days(numbers['lead_time'])}). A forecast up to then needs a longer horizon, and a log twice as "
         "long as that."
+    )
+
+
+def _long_lead(numbers: dict[str, Any], log: pd.Series) -> str:
+    most = max(FIT_LEADS["series" if pd.isna(log["jobs"]) else "jobs"])
+    if parse_duration(numbers["lead_time"]) <= pd.Timedelta(days=most):
+        return ""
+    return (
+        f"How needs change over a lead of {format_days(numbers['lead_time'])} no log has told: the range of the GPUs "
+        f"required is about that of {most} days, and likely too narrow."
     )
 
 

@@ -171,6 +171,30 @@ def test_caveats_name_kind_rejections_unknowns_and_a_short_horizon():
     assert "arrive" not in " ".join(caveats(changed(lead_time="7D"), BacktestWindows(4, 2), TABLES, Skipped()))
 
 
+@pytest.mark.parametrize(
+    ("jobs", "lead", "said"),
+    [
+        (900, "180D", ""),
+        (
+            900,
+            "365D",
+            "over a lead of 365 days no log has told: the range of the GPUs required is about that of 180 days",
+        ),
+        (float("nan"), "56D", ""),
+        (
+            float("nan"),
+            "9W",
+            "over a lead of 63 days no log has told: the range of the GPUs required is about that of 56",
+        ),
+    ],
+)
+def test_a_lead_beyond_those_of_the_margins_is_a_limitation(jobs, lead, said):
+    tables = TABLES | {"log": LOG.assign(jobs=jobs)}
+    text = " ".join(caveats(changed(lead_time=lead), BacktestWindows(4, 2), tables, Skipped()))
+    assert said in text
+    assert ("no log has told" in text) == bool(said)
+
+
 def test_the_summary_says_that_the_forecast_ends_before_an_order_arrives():
     tables = {"order_backtest": PLANS}
     said = [
