@@ -268,7 +268,7 @@ def of_basis(forecast: pd.DataFrame, basis: str) -> pd.DataFrame:
 
 
 def installed_now(settings: Settings, max_held: float, forecast: pd.DataFrame) -> float:
-    """GPUs installed when the forecast begins: as given, or the most held at once so far."""
+    """GPUs installed when the forecast begins: as given, or `max_held`."""
     given = settings.total_installed
     if isinstance(given, pd.Series):
         return float(broadcast_by_time(given, forecast["ds"].sort_values().head(1))[0])

@@ -61,8 +61,8 @@ class Settings:
     )
     installed: Installed = option(
         None,
-        "GPUs installed: 96, or A100=64,H100=32; by default those of the nodes where they were pulled, or else the "
-        "maximum of GPUs held at once in the log.",
+        "GPUs installed: 96, or A100=64,H100=32; by default those of the nodes where they were pulled, or else as "
+        "many as were held at once on at least three days (of a log of under four weeks, the most).",
         metavar="GPUS",
     )
     service_level: float = option(

@@ -107,7 +107,8 @@ class Study:
     installed : float, Series, or mapping of str to such, optional
         GPUs installed, or a Series whose index are the times from which on there are so many (deliveries, retirements):
         of all types together, or by ``gpu_type`` (0 for a retired type). By default those of the nodes,
-        where they were pulled, or else as many as were held at once on at least three days.
+        where they were pulled, or else as many as were held at once on at least three days (of a log of under four
+        weeks, the most).
     lead_time : str or mapping of str to str, default="90D"
         From the order of GPUs to their first use, or by ``gpu_type``; for all types together the longest counts.
     wait : str, optional
