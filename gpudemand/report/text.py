@@ -25,7 +25,7 @@ from gpudemand.study.selection import BacktestWindows
 from gpudemand.study.settings import LeadTime, Prices
 from gpudemand.study.usage_tables import MEAN
 from gpudemand.units import SECONDS_PER_HOUR, format_count, format_number_of, format_seconds, parse_duration, plural
-from gpudemand.usage.bins import bin_name
+from gpudemand.usage.bins import bin_ends, bin_name
 
 #: WAPE above which the page warns.
 _LARGE_WAPE = 0.5
@@ -721,11 +721,12 @@ def _stuck(jobs: int) -> str:
 
 def short_horizon(numbers: dict[str, Any]) -> str:
     """Warn of a horizon that ends before an order arrives."""
-    ahead = pd.Timestamp(numbers["plan_end"]) - pd.Timestamp(numbers["log_end"])
-    if ahead >= parse_duration(numbers["lead_time"]):
+    last, begin = (pd.Timestamp(numbers[name]).tz_localize(None) for name in ("plan_end", "log_end"))
+    end = bin_ends(pd.DatetimeIndex([last]), numbers["freq"])[0]
+    if end >= begin + parse_duration(numbers["lead_time"]):
         return ""
     return (
-        f"The forecast ends on {format_date(numbers['plan_end'])}, before GPUs ordered as the log ends arrive (lead "
+        f"The forecast ends on {format_date(end - pd.Timedelta(1))}, before GPUs ordered as the log ends arrive (lead "
         f"time {format_days(numbers['lead_time'])}). A forecast up to then needs a longer horizon, and a log twice as "
         "long as that."
     )
