@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from gpudemand.planning.capacity import broadcast_by_time
 from gpudemand.planning.need import NeedForecast
+from gpudemand.study.pools import installed_cost
 from gpudemand.study.requirement import compare_orders, plan_requirement, risk_table, shortage_numbers
 from gpudemand.study.settings import Settings
 from gpudemand.study.waits import Need, as_forecast
@@ -78,6 +81,30 @@ def test_orders_risk_and_dates_follow_what_is_installed(steps, to_order, order_o
     dates = risk_table(requirement).set_index("probability").loc[0.95]
     assert dates["shortfall"] == short
     assert pd.isna(dates["order_by"]) == (order_on is None)
+
+
+@pytest.mark.parametrize("steps", [{-99: 130.0}, {-99: 130.0, 50: 100.0}, {-99: FEW}])
+def test_gpus_installed_cost_what_their_type_does_and_those_ordered_the_mean(steps):
+    requirement, need, settings = planned(steps)
+    h100 = settings.installed - 10.0
+    cost = installed_cost({"A100": 10.0, "H100": h100}, {"A100": (1.0, 9.0), "H100": (5.0, 9.0)}, (2.0, 9.0))
+    mean = replace(settings, prices=(2.0, 9.0))
+    orders, at_mean = (compare_orders(requirement, need, None, END, mean, each) for each in (cost, None))
+    # From the arrival on day 30 until four weeks after that of an order of day 30: 58 days.
+    days = 20 if len(steps) > 1 else 58
+    of_h100 = days * h100.iloc[0] + (58 - days) * h100.iloc[-1]
+    installed = 24 * (58 * 10.0 * 1.0 + of_h100 * 5.0)
+    assert (orders["cost"] - at_mean["cost"]).tolist() == pytest.approx(
+        [installed - 24 * (58 * 10.0 + of_h100) * 2.0] * len(orders)
+    )
+    if len(orders) == 1:
+        assert orders["cost"].iloc[0] == pytest.approx(installed)
+
+
+def test_times_of_deliveries_in_other_units_than_those_of_the_log_are_found():
+    steps = pd.Series([8.0, 16.0], pd.DatetimeIndex(["2026-01-01", "2026-07-01"], tz="UTC").as_unit("us"))
+    times = pd.Series([pd.Timestamp("2026-07-01", tz="UTC") + pd.Timedelta(hours, "ns") for hours in (-1, 0, 1)])
+    assert broadcast_by_time(steps, times).tolist() == [8.0, 16.0, 16.0]
 
 
 def test_what_is_short_has_a_begin_and_an_end():

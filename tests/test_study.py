@@ -410,6 +410,43 @@ def test_the_clock_may_change_at_midnight(begin):
     np.testing.assert_allclose(plans[0]["required"], plans[1]["required"], rtol=0.1)
 
 
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"start": pd.NaT, "end": pd.NaT, "status": "pending"}, "no job of this log has started, so none held a GPU"),
+        ({"gpus": 0.0}, "gpus is 0 or unknown of all that started"),
+        ({"end": LOG["start"]}, "every job of this log that has GPUs ended as it started"),
+    ],
+)
+def test_a_log_that_held_no_gpu_says_why(changes, why):
+    with pytest.raises(InputError, match=why):
+        gd.Study(LOG.assign(**changes), installed=64).usage  # noqa: B018 (raises)
+
+
+@pytest.mark.parametrize("hours", [20, 30])
+def test_a_log_of_a_day_in_hours_has_no_change_to_explain(hours):
+    begin = pd.Timestamp("2026-02-02 02:00", tz="UTC")
+    times = pd.date_range(begin, periods=hours, freq="h")
+    jobs = pd.DataFrame({"user": "ada", "start": times, "end": times + pd.Timedelta("1h"), "gpus": 2.0})
+    with pytest.raises(InputError, match="shorter than two whole days, so there is no change to explain"):
+        gd.Study(jobs, freq="h", horizon=2).drivers  # noqa: B018 (raises)
+
+
+def test_every_time_is_told_in_the_zone_of_the_study():
+    zone, until = "America/Los_Angeles", pd.Timestamp("2026-03-02 05:00", tz="UTC")  # on 1 March there
+    steps = pd.Series([25.0, 20.0], pd.DatetimeIndex(["2026-01-01", "2026-04-01 05:00"], tz="UTC"))
+    said = gd.Study(ONE_TYPE, horizon=7, installed=steps, lead_time="20D", tz=zone, until=until)
+    # Summer time begins in between: an hour later by the clock.
+    arrival = said.need.log_end + said.need.lead_time
+    assert (str(said.need.log_end.tz), said.headline["order_arrives"]) == (zone, "2026-03-21T22:00:00-07:00")
+    assert said.headline["installed_changes"] == [{"on": "2026-03-31T22:00:00-07:00", "gpus": -5.0, "name": None}]
+    assert said.periods["begin"].iloc[0] == said.orders["in_service"].iloc[1] == arrival
+    times = [said.periods["begin"], said.orders["order_on"], said.orders["in_service"], said.order_backtest["origin"]]
+    assert [str(column.dt.tz) for column in times] == [zone] * 4
+    assert "from 21 Mar 2026 on" in repr(said)
+    assert "there on 21 Mar 2026" in repr(said)
+
+
 @pytest.mark.parametrize(("until", "hours"), [("2026-03-30", 23), ("2026-03-29", 24)])
 def test_a_period_ends_at_the_end_of_its_last_day(until, hours):
     later = pd.Timestamp("2026-04-10", tz="UTC") - LOG["end"].max().normalize()

@@ -300,6 +300,7 @@ def test_days_of_23_and_25_hours_are_those_of_the_log(end):
     of_log = gd.Study(jobs, horizon=7, **known).source
     held = gd.Study(gd.usage_series(jobs, value="gpus", **known), horizon=7).source
     assert held.settings.until == of_log.settings.until
+    assert str(held.settings.end.tz) == "Europe/Berlin"
     for value in ("gpus", "gpu_hours"):
         pd.testing.assert_frame_equal(held.usage("user", "D", value), of_log.usage("user", "D", value))
 

@@ -63,7 +63,7 @@ def test_a_digit_too_many_in_gpus_is_named_unless_as_many_are_installed():
     typo = changed(gpus=5000.0)
     (text,) = sentences(typo)
     assert text.startswith("1 of 320 jobs has far more GPUs than all others held at once, ")
-    assert "(job 7: 5,000 GPUs); they count as held and installed." in text
+    assert "(job 7: 5,000 GPUs); they count as held. Correct" in text
     (text,) = sentences(typo, installed=96)
     assert "they count as held. Correct" in text
     assert sentences(typo, installed=5000) == []
@@ -95,7 +95,7 @@ def test_a_study_says_so():
         study = gd.Study(typo, horizon=4, lead_time="2D")
     assert warned[0].filename == __file__
     (said,) = study.source.unlikely()
-    assert "(job 7: 5,000 GPUs); they count as held and installed." in said
+    assert "(job 7: 5,000 GPUs); they count as held. Correct" in said
     with pytest.warns(gd.UnlikelyJobsWarning):
         gd.Study(changed(submit="2036-01-01", start="2036-01-01", end="2036-01-01"))
     with warnings.catch_warnings():

@@ -28,6 +28,7 @@ from gpudemand.jobs.read import read_jobs
 from gpudemand.jobs.table import as_jobs, check_jobs, checked_as_of
 from gpudemand.planning import need as need_module
 from gpudemand.planning.need import (
+    FIT_LEADS,
     WINDOW_S,
     JobTimes,
     NeedForecast,
@@ -179,8 +180,6 @@ def _of_hours(name: str, hours: FloatArray) -> pd.DataFrame:
 
 
 _WINDOW_COLUMNS = ["log", "kind", "day", "need", "mean"]
-#: Leads in days at which margins are fitted: of series those that all are long enough for.
-FIT_LEADS = {"jobs": (7, 14, 28, 42, 56, 70, 90, 105, 120, 150, 180), "series": (14, 28, 42, 56)}
 
 
 def bundled_windows() -> pd.DataFrame:

@@ -477,12 +477,12 @@ def _unlikely_gpus(jobs: pd.DataFrame, installed: Any) -> list[str]:
     rows &= jobs["gpus"].gt(max(2 * most, 0.0 if installed is None else float(np.max(installed)))).to_numpy(dtype=bool)
     if not rows.any():
         return []
-    gpus, also = format_number_of("GPU", jobs.loc[rows, "gpus"].iloc[0]), " and installed" * (installed is None)
+    gpus = format_number_of("GPU", jobs.loc[rows, "gpus"].iloc[0])
     several, example = _count(rows, "has", "have"), _job(jobs, rows)
     return [
         f"{several} far more GPUs than all others held at once, {format_count(most)} ({example}: {gpus}); "
-        f"they count as held{also}. Correct the number, or leave such jobs out; if it is right, say how many "
-        "GPUs are installed."
+        "they count as held. Correct the number, or leave such jobs out; if it is right, say how many GPUs are "
+        "installed."
     ]
 
 

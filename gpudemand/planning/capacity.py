@@ -51,7 +51,8 @@ def check_steps(name: str, given: pd.Series) -> pd.Series:
     if not is_zoned or index.hasnans or not index.is_unique:
         raise InputError(f"{name} in time must be a Series whose index are times with a zone, each once.")
     values = [check_number(f"{name}[{time}]", number, 0) for time, number in given.items()]
-    return pd.Series(values, index=index.tz_convert("UTC"), dtype=float).sort_index()
+    # Times of a log have nanoseconds, which no index of a coarser unit is searched for.
+    return pd.Series(values, index=index.tz_convert("UTC").as_unit("ns"), dtype=float).sort_index()
 
 
 def broadcast_by_time(given: pd.Series, ds: pd.Series) -> FloatArray:

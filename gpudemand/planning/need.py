@@ -255,6 +255,8 @@ class _Margin(NamedTuple):
     usual: float
 
 
+#: Leads in days at which margins are fitted: of series those that all are long enough for.
+FIT_LEADS = {"jobs": (7, 14, 28, 42, 56, 70, 90, 105, 120, 150, 180), "series": (14, 28, 42, 56)}
 #: Probability -> margin, by quantile regression over public logs and series, each of which counts by the square root of
 #: its windows: made by ``python -m benchmarks.planning.orders --margins``.
 _MARGINS = {

@@ -146,7 +146,7 @@ def write_report(
     of ``index.html``.
     """
     check_replaceable(out_dir, MANIFEST)  # before the minutes of computation
-    css, out_dir, log_end = read_style(style), Path(out_dir), pd.Timestamp(str(study.source.settings.until))
+    css, out_dir, log_end = read_style(style), Path(out_dir), study.source.settings.end
     earlier = (
         earlier_report(out_dir, Path(previous), log_end)
         if previous is not None

@@ -137,8 +137,10 @@ def demand_sentence(numbers: dict[str, Any]) -> str:
     """Forecast of the bin with the largest mean demand, with its 95% interval."""
     low, high = format_count(numbers["peak_bin_lo_95"]), format_count(numbers["peak_bin_hi_95"])
     median = format_number_of("GPU", numbers["peak_bin_median"])
+    begin = numbers["peak_bin"]
+    begun = ", in which the log ends" * (pd.Timestamp(begin) < pd.Timestamp(numbers["log_end"]))
     return (
-        f"The {bin_name(numbers['freq'])} with the largest demand ahead is {format_time(numbers['peak_bin'])}: the "
+        f"The {bin_name(numbers['freq'])} with the largest demand ahead is {format_time(begin)}{begun}: the "
         f"median forecast is a mean of {median}, the 95% interval {low} to {high}."
     )
 
@@ -266,6 +268,7 @@ def render(
         top=_top_ten(tables["concentration"], tables["usage_shares"].iloc[:, 0], study.source.names(settings.by)),
         figures={name: Markup(drawing.element(name)) for name, drawing in figures.items()},
         prices=settings.prices,
+        by_name=isinstance(settings.installed, Mapping),
         lead_time=settings.lead_time,
         by={"gpu_type": "GPU types", "qos": "QOS", "total": ""}.get(settings.by, f"{settings.by}s"),
         unit=study.source.unit,

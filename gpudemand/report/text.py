@@ -9,7 +9,7 @@ import pandas as pd
 
 from gpudemand._validation import Skipped
 from gpudemand.forecast.events import DOWN, find_outages
-from gpudemand.planning.need import WINDOW
+from gpudemand.planning.need import FIT_LEADS, WINDOW
 from gpudemand.report.tables import (
     format_date,
     format_days,
@@ -25,7 +25,7 @@ from gpudemand.study.selection import BacktestWindows
 from gpudemand.study.settings import LeadTime, Prices
 from gpudemand.study.usage_tables import MEAN
 from gpudemand.units import SECONDS_PER_HOUR, format_count, format_number_of, format_seconds, parse_duration, plural
-from gpudemand.usage.bins import bin_name
+from gpudemand.usage.bins import bin_ends, bin_name
 
 #: WAPE above which the page warns.
 _LARGE_WAPE = 0.5
@@ -246,13 +246,14 @@ def _until(numbers: dict[str, Any], shortages: list[dict[str, Any]]) -> str:
     """When what an order is for ends without one; empty where it does not.
 
     >>> numbers = {"log_end": "2026-03-01", "lead_time": "30D", "order_by": "2026-03-01"}
+    >>> numbers["order_arrives"] = "2026-03-31"
     >>> short = {"begin": "2026-03-10", "end": "2026-04-20", "gpus": 4}
     >>> _until(numbers | {"installed_changes": [{"on": "2026-04-20", "gpus": 9.0, "name": None}]}, [short])
     ' They are short until 20 Apr 2026, when others arrive: moving what leaves or arrives may do instead.'
     >>> _until(numbers, [short])
     ' They are short until 20 Apr 2026, when fewer are required.'
     """
-    there = pd.Timestamp(numbers["log_end"]) + parse_duration(lead_time(numbers))
+    there = _arrival(numbers)
     ends = (short["end"] for short in shortages if short["end"] is None or pd.Timestamp(short["end"]) > there)
     if (end := next(ends, None)) is None:
         return ""
@@ -266,6 +267,12 @@ def lead_time(numbers: dict[str, Any]) -> str:
     """Lead time of the GPU type that is to be ordered first, or else of all types."""
     of_type = first_order(numbers)[0] is not None and numbers.get("type_lead_time")
     return str(of_type or numbers["lead_time"])
+
+
+def _arrival(numbers: dict[str, Any]) -> pd.Timestamp:
+    """When an order of now is there, of the type that is to be ordered first; by the clock of its zone, as told."""
+    sooner = parse_duration(numbers["lead_time"]) - parse_duration(lead_time(numbers))
+    return pd.Timestamp(numbers["order_arrives"]) - sooner
 
 
 def _types_short(numbers: dict[str, Any]) -> str:
@@ -418,7 +425,7 @@ def _order_by(numbers: dict[str, Any], order: str | None, what: str) -> str:
     lead = lead_time(numbers)
     if not is_due(numbers, order):
         return f"Order {what} by {format_date(order)}, with a lead time of {format_days(lead)}."
-    there = pd.Timestamp(numbers["log_end"]) + parse_duration(lead)
+    there = _arrival(numbers)
     return f"Order {what} now: what is ordered as the log ends is there on {format_date(there)} ({format_days(lead)})."
 
 
@@ -615,6 +622,7 @@ def caveats(
         _availability(numbers),
         _stuck(numbers["stuck_jobs"]),
         short_horizon(numbers),
+        _long_lead(numbers, log),
         "Events without precedent in the log (a new team, a new model family) are not forecast.",
         *_skipped(skipped),
         *(f"Scenario skipped: {reason}" for reason in (scenarios.skipped if scenarios else {}).values()),
@@ -713,13 +721,24 @@ def _stuck(jobs: int) -> str:
 
 def short_horizon(numbers: dict[str, Any]) -> str:
     """Warn of a horizon that ends before an order arrives."""
-    ahead = pd.Timestamp(numbers["plan_end"]) - pd.Timestamp(numbers["log_end"])
-    if ahead >= parse_duration(numbers["lead_time"]):
+    last, begin = (pd.Timestamp(numbers[name]).tz_localize(None) for name in ("plan_end", "log_end"))
+    end = bin_ends(pd.DatetimeIndex([last]), numbers["freq"])[0]
+    if end >= begin + parse_duration(numbers["lead_time"]):
         return ""
     return (
-        f"The forecast ends on {format_date(numbers['plan_end'])}, before GPUs ordered as the log ends arrive (lead "
+        f"The forecast ends on {format_date(end - pd.Timedelta(1))}, before GPUs ordered as the log ends arrive (lead "
         f"time {format_days(numbers['lead_time'])}). A forecast up to then needs a longer horizon, and a log twice as "
         "long as that."
+    )
+
+
+def _long_lead(numbers: dict[str, Any], log: pd.Series) -> str:
+    most = max(FIT_LEADS["series" if pd.isna(log["jobs"]) else "jobs"])
+    if parse_duration(numbers["lead_time"]) <= pd.Timedelta(days=most):
+        return ""
+    return (
+        f"How needs change over a lead of {format_days(numbers['lead_time'])} no log has told: the range of the GPUs "
+        f"required is about that of {most} days, and likely too narrow."
     )
 
 

@@ -80,6 +80,19 @@ def mean_prices(prices: Prices, gpu_hours: Callable[[], pd.Series]) -> PricePair
     return float(reserved / weights.sum()), float(on_demand / weights.sum())
 
 
+def installed_cost(installed: Installed, prices: Prices, mean: PricePair | None) -> float | pd.Series | None:
+    """Cost of an hour of the GPUs installed, each at its reserved price; a Series where they change.
+
+    `mean`: prices of those that have none. Returns None where GPUs or prices are not given by name.
+
+    >>> installed_cost({"A100": 20, "H100": 10}, {"A100": (1.0, 2.0), "H100": (4.0, 8.0)}, (2.0, 4.0))
+    60.0
+    """
+    if not isinstance(installed, Mapping) or not isinstance(prices, Mapping) or mean is None:
+        return None
+    return total_installed({name: count * prices.get(name, mean)[0] for name, count in installed.items()})
+
+
 def check_names(parameter: str, value: object, names: list[str], pool: str) -> None:
     """Check that a value by name covers every pool of the log."""
     missing = [name for name in names if name not in value] if isinstance(value, Mapping) else []
@@ -128,7 +141,7 @@ def total_installed(installed: Installed) -> float | pd.Series | None:
 
 
 def installed_changes(installed: Installed, begin: pd.Timestamp, end: pd.Timestamp) -> list[dict[str, object]]:
-    """GPUs that arrive, or leave (negative), after one time and until another, by date.
+    """GPUs that arrive, or leave (negative), after one time and until another, by date, in the zone of the first.
 
     >>> times = pd.to_datetime(["2026-01-01", "2026-03-01", "2026-07-01"], utc=True)
     >>> installed_changes({"A100": pd.Series([64.0, 64.0, 0.0], times), "H100": 8}, times[0], times[2])
@@ -142,7 +155,11 @@ def installed_changes(installed: Installed, begin: pd.Timestamp, end: pd.Timesta
     steps = {name: given.diff().fillna(0.0) for name, given in in_time.items()}
     changes = ((on, gpus, name) for name, change in steps.items() for on, gpus in change.items())
     found = [change for change in changes if begin < change[0] <= end and change[1]]
-    return [{"on": on.isoformat(), "gpus": gpus, "name": name} for on, gpus, name in sorted(found, key=lambda c: c[0])]
+    zone = begin.tz
+    return [
+        {"on": on.tz_convert(zone).isoformat(), "gpus": gpus, "name": name}
+        for on, gpus, name in sorted(found, key=lambda c: c[0])
+    ]
 
 
 def pulled_installed(

@@ -189,8 +189,8 @@ class Requirement:
 
     def fewest_installed(self, begin: pd.Timestamp, end: pd.Timestamp) -> float:
         """Fewest GPUs installed from one time until another."""
-        inside = [] if self.steps is None else [time for time in self.steps.index if begin < time < end]
-        return float(self.installed_at(pd.Series([begin, *inside])).min())
+        inside = [] if self.steps is None else self.steps.index.tz_convert(begin.tz)
+        return float(self.installed_at(pd.Series([begin, *(time for time in inside if begin < time < end)])).min())
 
     @property
     def installed_later(self) -> float:
@@ -257,7 +257,7 @@ def plan_requirement(
     }
     begin = installed_now(settings, max_held, forecast)
     steps = given if isinstance(given, pd.Series) else None
-    until = forecast["ds"].min() if settings.until is None else pd.Timestamp(str(settings.until))
+    until = forecast["ds"].min() if settings.until is None else settings.end
     source = "log" if given is None else settings.installed_from
     return Requirement(plans, begin, source, forecast, hourly, steps, until)
 
@@ -268,7 +268,7 @@ def of_basis(forecast: pd.DataFrame, basis: str) -> pd.DataFrame:
 
 
 def installed_now(settings: Settings, max_held: float, forecast: pd.DataFrame) -> float:
-    """GPUs installed when the forecast begins: as given, or the most held at once so far."""
+    """GPUs installed when the forecast begins: as given, or `max_held`."""
     given = settings.total_installed
     if isinstance(given, pd.Series):
         return float(broadcast_by_time(given, forecast["ds"].sort_values().head(1))[0])
@@ -310,7 +310,7 @@ def headline(
         "to_order": to_order,
         "to_order_as_one_pool": to_order,
         "installed_later": installed_later,
-        "installed_changes": installed_changes(settings.installed, facts["last"], requirement.end),
+        "installed_changes": installed_changes(settings.installed, need.log_end, requirement.end),
         "shortages": shortage_numbers(requirement),
         **{each.name: getattr(settings, each.name) for each in fields(settings) if each.metadata.get("headline")},
         "lead_time": settings.longest_lead_time,
@@ -447,12 +447,18 @@ _WEEK = pd.Timedelta("7D")
 
 
 def compare_orders(
-    requirement: Requirement, need: Need, waits: WaitPlan | None, log_end: pd.Timestamp, settings: Settings
+    requirement: Requirement,
+    need: Need,
+    waits: WaitPlan | None,
+    log_end: pd.Timestamp,
+    settings: Settings,
+    cost: float | pd.Series | None = None,
 ) -> pd.DataFrame:
     """Compare ordering the GPUs that are short: not at all, at the end of the log, and 30 days later.
 
     `need`: GPUs needed. `waits`: tells the waits on others. `log_end`: the day on which is decided. `settings`:
-    ``prices`` of all types and ``installed`` are read. Returns ``order`` (GPUs beyond those that are installed when it
+    ``prices`` of all types and ``freq`` are read. `cost`: of an hour of the GPUs installed, where it is not that of all
+    at the one reserved price; see `installed_cost`. Returns ``order`` (GPUs beyond those that are installed when it
     arrives), ``order_on`` and ``in_service`` (NaT for no order), ``risk`` (probability that the four weeks after an
     order could arrive need more), and over the time from then until four weeks after the later order is there, with
     demand beyond the forecast as in its last four weeks: ``share_in_time`` and ``mean_wait_h`` (of the jobs of that
@@ -472,10 +478,22 @@ def compare_orders(
     arrived = [(bins >= arrival).to_numpy() for arrival in table["in_service"]]
     there = requirement.installed_at(bins) + table["order"].to_numpy()[:, None] * np.array(arrived)
     outcomes = pd.DataFrame([_outcome(requirement, place, hours[place], gpus, settings) for gpus in there])
+    outcomes["cost"] += _beside_mean(requirement, bins, hours[place], settings, cost)
     # An order of now is there in all of the four weeks, a later one in none that count.
     at_once = table["order"].where(table["order_on"] == log_end, 0)
     table["risk"] = [need.risk(requirement.installed_later + gpus, requirement.arrival) for gpus in at_once]
     return table.join(_met(need, waits, bins, there)).join(outcomes)
+
+
+def _beside_mean(
+    requirement: Requirement, bins: pd.Series, hours: FloatArray, settings: Settings, cost: float | pd.Series | None
+) -> float:
+    """What the GPUs installed cost beyond the one reserved price of all."""
+    if cost is None or settings.prices is None:
+        return 0.0
+    assert not isinstance(settings.prices, Mapping)
+    hourly = broadcast_by_time(cost, bins) if isinstance(cost, pd.Series) else cost
+    return float(((hourly - settings.prices[0] * requirement.installed_at(bins)) * hours).sum())
 
 
 def _met(need: Need, waits: WaitPlan | None, bins: pd.Series, there: FloatArray) -> pd.DataFrame:

@@ -61,8 +61,8 @@ class Settings:
     )
     installed: Installed = option(
         None,
-        "GPUs installed: 96, or A100=64,H100=32; by default those of the nodes where they were pulled, or else the "
-        "maximum of GPUs held at once in the log.",
+        "GPUs installed: 96, or A100=64,H100=32; by default those of the nodes where they were pulled, or else as "
+        "many as were held at once on at least three days (of a log of under four weeks, the most).",
         metavar="GPUS",
     )
     service_level: float = option(
@@ -138,6 +138,13 @@ class Settings:
         from gpudemand.study.pools import cluster_names
 
         return None if self.cluster is None else cluster_names(self.cluster)
+
+    @property
+    def end(self) -> pd.Timestamp:
+        """End of the period, which a source of usage has stated, in the zone of the calendar."""
+        import pandas as pd
+
+        return pd.Timestamp(str(self.until)).tz_convert(self.tz)
 
     @property
     def knows_events(self) -> bool:

@@ -87,7 +87,7 @@ class JobSource:
         """GPUs that windows of the log need so that the target for waits is met, or one of its pools alone."""
         assert target is not None
         jobs = self.jobs if by is None else self.jobs[(self.jobs[by] == name).fillna(False).to_numpy(dtype=bool)]
-        return forecast_need(jobs, target, pd.Timestamp(str(self.settings.until)))
+        return forecast_need(jobs, target, self.settings.end)
 
     def names(self, by: str) -> list[str]:
         """Names in a column; none where there is no such column."""
@@ -159,7 +159,7 @@ class JobSource:
 
     def facts(self, by: str) -> pd.DataFrame:
         """``jobs``, ``median_wait_h``, ``mean_wait_h``, ``completed`` and ``last_use`` by name."""
-        jobs, until = self.jobs, pd.Timestamp(str(self.settings.until))
+        jobs, until = self.jobs, self.settings.end
         running = _is_running(jobs)
         last = jobs["end"].fillna(start_times(jobs)).mask(running, until).mask(gave_up(jobs))
         finished = jobs["status"].isin([status for status in FINISHED if status not in _NOT_OVER])
@@ -351,7 +351,7 @@ class SeriesSource:
         """The most GPUs held (and waited for) at once in windows of the record, or in one of its pools alone."""
         samples = self._by_key(by, "gpus" if self.wanted is None else self.demand)
         samples = samples[name if by else "total"]
-        days = (pd.Timestamp(str(self.settings.until)) - samples.index - self.step) // pd.Timedelta("1D")
+        days = (self.settings.end - samples.index - self.step) // pd.Timedelta("1D")
         daily = samples.groupby(np.maximum(days, 0)).agg(["max", "mean"])
         daily = daily.reindex(range(int(daily.index.max()), -1, -1))
         if (width := int(self.step / pd.Timedelta("1D"))) > 1:  # a sample stands for all of its days
@@ -383,7 +383,7 @@ class SeriesSource:
         table = to_long(wide.T.rename_axis("unique_id"))
         table["unique_id"] = table["unique_id"].astype(STRING)
         table.attrs = {"kind": self.attrs.get("kind", ""), "value": value, "freq": freq}
-        table.attrs["until"] = pd.Timestamp(str(self.settings.until)).isoformat()
+        table.attrs["until"] = self.settings.end.isoformat()
         return table
 
     def gpu_hours(self, by: str) -> pd.Series:
@@ -410,7 +410,7 @@ class SeriesSource:
         if "store" not in self.attrs:
             raise InputError("this usage is only that of GPUs held, so what is idle is not known.")
         price = of_aliases(reserved_price(self.settings.prices), self.settings.type_aliases)
-        return idle_table(str(self.attrs["store"]), by, price=price, until=pd.Timestamp(str(self.settings.until)))
+        return idle_table(str(self.attrs["store"]), by, price=price, until=self.settings.end)
 
     def workload(self, since: pd.Timestamp) -> pd.DataFrame:
         """Each day of each series as if it were one job; those who use GPUs take the place of the users."""

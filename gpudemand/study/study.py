@@ -23,7 +23,7 @@ from gpudemand.planning.scenarios import JobCosts, NetworkCosts, Scenario
 from gpudemand.planning.wait_plan import WaitPlan
 from gpudemand.study.gpu_types import GpuTypePlans, check_pools, gpu_type_numbers, order_of_pools, plan_gpu_types
 from gpudemand.study.parts import Parts, UserSegments, forecast_parts, forecast_users, segment_users, with_programmes
-from gpudemand.study.pools import NOUNS, mean_prices, select_clusters
+from gpudemand.study.pools import NOUNS, installed_cost, mean_prices, select_clusters
 from gpudemand.study.purchases import PurchaseComparison, check_options
 from gpudemand.study.requirement import (
     Requirement,
@@ -38,7 +38,7 @@ from gpudemand.study.requirement import (
 )
 from gpudemand.study.scenarios import BaseCase, Scenarios, calibrated, compare_scenarios, log_ratios, plan_scenarios
 from gpudemand.study.selection import Candidates, SelectedForecast, event_table, known_events, select_and_forecast
-from gpudemand.study.settings import Aliases, Clusters, Installed, LeadTime, Prices, Settings
+from gpudemand.study.settings import Aliases, Clusters, Installed, LeadTime, PricePair, Prices, Settings
 from gpudemand.study.source import source_of
 from gpudemand.study.usage_tables import (
     MEAN,
@@ -107,7 +107,8 @@ class Study:
     installed : float, Series, or mapping of str to such, optional
         GPUs installed, or a Series whose index are the times from which on there are so many (deliveries, retirements):
         of all types together, or by ``gpu_type`` (0 for a retired type). By default those of the nodes,
-        where they were pulled, or else as many as were held at once on at least three days.
+        where they were pulled, or else as many as were held at once on at least three days (of a log of under four
+        weeks, the most).
     lead_time : str or mapping of str to str, default="90D"
         From the order of GPUs to their first use, or by ``gpu_type``; for all types together the longest counts.
     wait : str, optional
@@ -498,10 +499,16 @@ class Study:
 
     @result
     def orders(self) -> pd.DataFrame:
-        """What is idle, short and waited for with an order now, later, or none."""
+        """What is idle, short, waited for and paid with an order now, later, or none.
+
+        Where GPUs and prices are given by type, those installed cost what their type does; those ordered, which may be
+        of any, and unmet demand cost the means of the prices, weighted by the GPU-hours used of each type.
+        """
         waits = self.attempt("wait_plan", lambda: self.queue_plan)
         end = pd.Timestamp(self.usage_tables.tables["log"]["last"].iloc[0])
-        return compare_orders(self.requirement, self.need, waits, end, self._at_mean_prices)
+        settings, mean = self.settings, self._at_mean_prices
+        cost = installed_cost(settings.installed, settings.prices, cast("PricePair | None", mean.prices))
+        return compare_orders(self.requirement, self.need, waits, end, mean, cost)
 
     @cached_property
     def purchase_mix(self) -> pd.DataFrame:

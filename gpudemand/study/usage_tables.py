@@ -11,6 +11,7 @@ import pandas as pd
 from gpudemand._array import STRING, BoolArray
 from gpudemand._validation import InputError, Skipped
 from gpudemand.forecast import longest_horizon
+from gpudemand.jobs.table import gave_up, start_times
 from gpudemand.planning.need import WINDOW
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import Source
@@ -187,10 +188,7 @@ def compute_usage_tables(source: Source, skipped: Skipped | None = None) -> Usag
     held = source.usage(None, freq, "gpus")
     max_held = whole_gpus(source.most_held(None).max())
     if not max_held:
-        raise InputError(
-            "no job of this log held a GPU (gpus is 0 or unknown throughout); nothing to forecast. Of Slurm, "
-            "`gpudemand pull slurm --command-only` shows a command whose output has the GPUs of jobs."
-        )
+        raise InputError(_nothing_held(source.jobs))
     mean = held if source.demand == "gpus" else source.usage(None, freq, source.demand)
     series = {MEAN: mean}
     attempt = (Skipped() if skipped is None else skipped).attempt
@@ -202,6 +200,22 @@ def compute_usage_tables(source: Source, skipped: Skipped | None = None) -> Usag
     hourly = attempt(HOURLY, lambda: source.usage(None, "h", "gpus"))
     most = usual_most(None if peak is None else peak["y"], max_held)
     return UsageTables(total, held, groups, hourly, most, log_tables(source, held))
+
+
+def _nothing_held(jobs: pd.DataFrame) -> str:
+    """Why no job of a log held a GPU, and what to do."""
+    started = start_times(jobs).notna() & ~gave_up(jobs)
+    if not started.any():
+        return (
+            "no job of this log has started, so none held a GPU; nothing to forecast. Take a log that goes further "
+            "back, or, if some did start, give the column of their starts."
+        )
+    if jobs["gpus"][started].gt(0).any():
+        return "every job of this log that has GPUs ended as it started, so none was held; nothing to forecast."
+    return (
+        "no job of this log held a GPU (gpus is 0 or unknown of all that started); nothing to forecast. Of Slurm, "
+        "`gpudemand pull slurm --command-only` shows a command whose output has the GPUs of jobs."
+    )
 
 
 def usual_most(peaks: pd.Series | None, most: float) -> float:
@@ -231,13 +245,20 @@ def default_horizon(source: Source) -> int:
     An order today is used from the lead time on, and looked at again a month later.
     """
     settings, begin = source.settings, source.begin
-    until = pd.Timestamp(str(settings.until))
+    until = settings.end
     edges = bin_edges(begin, max(begin, until), settings.freq, settings.tz)
-    times = edges[: max(len(edges) - 1 - (until < edges[-1]), 2)]
+    times = edges[: max(_whole_bins(source, settings.freq), 2)]
     first = edges[min(len(times), len(edges) - 1)]
     ahead = first + parse_duration(settings.longest_lead_time) + WINDOW
     wanted = int((calendar_range(first, ahead, freq=settings.freq) < ahead).sum())
     return max(min(wanted, longest_horizon(pd.DataFrame({"unique_id": "", "ds": times, "y": 0.0}))), 1)
+
+
+def _whole_bins(source: Source, freq: str) -> int:
+    """Bins of the period, without a last one that it covers only in part."""
+    begin, end = source.begin, source.settings.end
+    edges = bin_edges(begin, max(begin, end), freq, source.settings.tz)
+    return len(edges) - 1 - bool(end < edges[-1])
 
 
 def hourly_demand(source: Source, settings: Settings) -> pd.DataFrame | None:
@@ -298,12 +319,17 @@ def explain_change(source: Source, days: int = _DAYS) -> pd.DataFrame:
     return table
 
 
+_NO_CHANGE = "the log is shorter than two whole days, so there is no change to explain."
+
+
 def _means(source: Source, by: str | None, days: int) -> pd.DataFrame:
     """Mean GPUs ``before`` and ``after`` by name, the largest first."""
+    if _whole_bins(source, "D") < 2:
+        raise InputError(_NO_CHANGE)
     wide = to_wide(source.usage(by, "D", source.demand))
     days = min(days, wide.shape[1] // 2)
     if days < 1:
-        raise InputError("the log is shorter than two whole days, so there is no change to explain.")
+        raise InputError(_NO_CHANGE)
     means = {"before": wide.iloc[:, -2 * days : -days].mean(axis=1), "after": wide.iloc[:, -days:].mean(axis=1)}
     table = pd.DataFrame(means).fillna(0.0)
     table = table[table.any(axis=1)].sort_values("after", ascending=False, kind="stable")

@@ -292,7 +292,7 @@ def needed_gpus(
         if by is None:
             raise
         forecast = NeedForecast.none()
-    log_end, lead_time = pd.Timestamp(str(source.settings.until)), parse_duration(settings.longest_lead_time)
+    log_end, lead_time = source.settings.end, parse_duration(settings.longest_lead_time)
     return Need(forecast, target, tuple(programmes), log_end, lead_time, settings.availability)
 
 

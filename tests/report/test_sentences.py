@@ -8,7 +8,7 @@ import pytest
 from gpudemand._validation import Skipped
 from gpudemand.jobs import read_jobs
 from gpudemand.report import text as sentences
-from gpudemand.report.page import drivers_sentence, log_span, summarize
+from gpudemand.report.page import demand_sentence, drivers_sentence, log_span, summarize
 from gpudemand.report.tables import _COLUMNS
 from gpudemand.report.text import caveats, short_horizon
 from gpudemand.study.scenarios import Scenarios
@@ -169,6 +169,54 @@ def test_caveats_name_kind_rejections_unknowns_and_a_short_horizon():
     for part in ("synthetic", "100 of 1,000 rows (10.0%)", "2 jobs finished at an unknown time", "90 days", "56 bins"):
         assert part in text
     assert "arrive" not in " ".join(caveats(changed(lead_time="7D"), BacktestWindows(4, 2), TABLES, Skipped()))
+
+
+@pytest.mark.parametrize(
+    ("freq", "last", "lead", "until"),
+    [
+        ("D", "2026-07-29T00:00:00-07:00", "28D", None),
+        ("D", "2026-07-29T00:00:00-07:00", "29D", "29 Jul 2026"),
+        ("W-MON", "2026-07-27T00:00:00-07:00", "29D", None),
+        ("W-MON", "2026-07-27T00:00:00-07:00", "33D", "2 Aug 2026"),
+        # Winter time has begun since the log ended.
+        ("MS", "2026-12-01T00:00:00-08:00", "183D", None),
+    ],
+)
+def test_a_forecast_ends_with_its_last_bin(freq, last, lead, until):
+    numbers = changed(freq=freq, plan_end=last, lead_time=lead, log_end="2026-07-02T00:00:00-07:00")
+    said = short_horizon(numbers)
+    assert said.startswith(f"The forecast ends on {until}, before GPUs") if until else not said
+
+
+@pytest.mark.parametrize(("peak", "begun"), [("2026-06-29", ", in which the log ends:"), ("2026-07-06", ":")])
+def test_the_week_in_which_the_log_ends_is_named_as_that(peak, begun):
+    said = demand_sentence(changed(freq="W-MON", peak_bin=f"{peak}T00:00:00+00:00"))
+    assert f"The week with the largest demand ahead is {pd.Timestamp(peak).day} " in said
+    assert f" 2026{begun} the median forecast" in said
+
+
+@pytest.mark.parametrize(
+    ("jobs", "lead", "said"),
+    [
+        (900, "180D", ""),
+        (
+            900,
+            "365D",
+            "over a lead of 365 days no log has told: the range of the GPUs required is about that of 180 days",
+        ),
+        (float("nan"), "56D", ""),
+        (
+            float("nan"),
+            "9W",
+            "over a lead of 63 days no log has told: the range of the GPUs required is about that of 56",
+        ),
+    ],
+)
+def test_a_lead_beyond_those_of_the_margins_is_a_limitation(jobs, lead, said):
+    tables = TABLES | {"log": LOG.assign(jobs=jobs)}
+    text = " ".join(caveats(changed(lead_time=lead), BacktestWindows(4, 2), tables, Skipped()))
+    assert said in text
+    assert ("no log has told" in text) == bool(said)
 
 
 def test_the_summary_says_that_the_forecast_ends_before_an_order_arrives():
