@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import fields, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -19,12 +19,10 @@ from scipy.stats import norm
 
 from gpudemand._array import STRING, FloatArray, IntArray
 from gpudemand._validation import InputError, check_number, nearest, shorten, told
-from gpudemand.datasets.devices import device
 from gpudemand.planning.capacity import broadcast_by_time
 from gpudemand.planning.purchases import HOURS_A_YEAR, FleetOutcome, FleetWindow, Purchase, least
-from gpudemand.planning.run_time import fixed_length
-from gpudemand.planning.scenarios import MeasuredRunTimes
 from gpudemand.study.pools import UNKNOWN
+from gpudemand.study.speeds import Z95, RunTimes, Speeds, of_device
 from gpudemand.study.usage_tables import whole_gpus
 from gpudemand.units import parse_duration
 
@@ -32,9 +30,8 @@ if TYPE_CHECKING:
     from gpudemand.study.study import Study
 
 _T = TypeVar("_T")
-_Z95 = float(norm.ppf(0.95))
 #: Quantiles of the need, and deviations of run times, between which numbers of GPUs are interpolated.
-_NEEDS, _DEVIATIONS = np.array([0.05, 0.5, 0.95]), np.array([-_Z95, 0.0, _Z95])
+_NEEDS, _DEVIATIONS = np.array([0.05, 0.5, 0.95]), np.array([-Z95, 0.0, Z95])
 #: Equally likely needs over which outcomes are averaged, and deviations.
 _LIKELY, _Z = (np.arange(10) + 0.5) / 10, norm.ppf((np.arange(21) + 0.5) / 21)
 #: Probability that may be beyond the one promised: numbers of GPUs are interpolated.
@@ -127,7 +124,7 @@ class PurchaseComparison:
         purchases = check_options(options)
         longest = max((each.years or 0.0 for each in purchases.values()), default=0.0)
         self.years = check_number("years", years or longest or 1.0, 0, 50, open_low=True)
-        speeds = _Speeds(study)
+        speeds = Speeds(study)
         self.options = [Option(name, study, purchase, speeds) for name, purchase in purchases.items()]
 
     @cached_property
@@ -264,51 +261,6 @@ def _crossing(at: FloatArray, gap: FloatArray) -> float:
     return float(where[np.argmin(np.abs(np.log(where)))]) if len(where) else float("nan")
 
 
-class _RunTimes(NamedTuple):
-    """Run times of jobs on each type: relative to those in the log, their error, GPUs for one, and where from."""
-
-    ratio: FloatArray
-    spread: FloatArray
-    cards: FloatArray
-    source: str
-
-
-class _Speeds:
-    """Run times of the jobs of a study's last window on other types, which options have in common."""
-
-    def __init__(self, study: Study) -> None:
-        assert study.need.forecast.window is not None
-        self.jobs = study.source.jobs.iloc[study.need.forecast.window.rows].reset_index(drop=True)
-        self.fixed = fixed_length(self.jobs)
-        self.measured = MeasuredRunTimes.of_checked(study.source.jobs, study.step_costs)
-        self._known: dict[Any, tuple[FloatArray, float, str]] = {}
-
-    def ratios(
-        self, rows: IntArray, source: str, name: str, mix: Mapping[str, float] | None
-    ) -> tuple[FloatArray, float, str]:
-        """Ratios of jobs of a type on another one, the spread of their errors, and where from.
-
-        As the log shows for the same work on both types, or as predicted for its networks, or for a mix of networks.
-        """
-        place = source, name, tuple(sorted((mix or {}).items()))
-        if place not in self._known:
-            self._known[place] = self._ratios(self.jobs.iloc[rows], source, name, mix)
-        return self._known[place]
-
-    def _ratios(
-        self, jobs: pd.DataFrame, source: str, name: str, mix: Mapping[str, float] | None
-    ) -> tuple[FloatArray, float, str]:
-        measured = self.measured
-        if name in set(measured.jobs["gpu_type"]) and len(table := measured.ratios(source, name)):
-            return measured.move(jobs, name)[0], float(table.attrs["error"]), "measured in the log"
-        middle, low, high = _mix(source, name, mix)
-        ratio, known = np.full(len(jobs), middle), measured.knows(jobs)
-        if known.any():
-            ratio[known] = measured.move(jobs[known], name)[0]
-        told = "predicted for networks" if known.all() else "predicted for a mix of networks"
-        return ratio, math.log(high / low) / (2 * _Z95), told
-
-
 class _Cached(cached_property[_T]):
     """A cached property without the lock, of all objects of a class, that one has before Python 3.12."""
 
@@ -320,7 +272,7 @@ class _Cached(cached_property[_T]):
 class Option:
     """One option: its fleet as the study's order arrives, and the GPUs that it needs then."""
 
-    def __init__(self, name: str, study: Study, purchase: Purchase, speeds: _Speeds) -> None:
+    def __init__(self, name: str, study: Study, purchase: Purchase, speeds: Speeds) -> None:
         self.name, self.study, self.purchase, self._speeds = name, study, purchase, speeds
         self.log_end, self.arrival = study.need.log_end, study.need.log_end + study.need.lead_time
         self.lead_time = study.need.lead_time if purchase.lead_time is None else parse_duration(purchase.lead_time)
@@ -397,7 +349,7 @@ class Option:
         return own_types(self._speeds.jobs, self.kept)
 
     @_Cached
-    def _run_times(self) -> _RunTimes:
+    def _run_times(self) -> RunTimes:
         shape = len(self._own), len(self.kept)
         ratio, spread, cards, source = np.ones(shape), np.zeros(shape), np.ones(shape), "the log"
         for place, name in enumerate(self.kept):
@@ -405,7 +357,7 @@ class Option:
             ratio[:, place], spread[:, place], told = self._ratios(name, stated)
             cards[:, place] = self._cards(name)
             source = told if name == self.purchase.buy else source
-        return _RunTimes(np.where(np.isinf(cards), np.nan, ratio), spread, cards, source)
+        return RunTimes(np.where(np.isinf(cards), np.nan, ratio), spread, cards, source)
 
     def _ratios(self, name: str, stated: tuple[float, float, float] | None) -> tuple[FloatArray, FloatArray, str]:
         """Run times of jobs on a type relative to those in the log, the spread of their errors, and where from."""
@@ -415,7 +367,7 @@ class Option:
             rows = np.flatnonzero(own == source)
             if stated is not None:
                 found, low, high = stated
-                ratio[rows], spread[rows], told = found, math.log(high / low) / (2 * _Z95), "stated"
+                ratio[rows], spread[rows], told = found, math.log(high / low) / (2 * Z95), "stated"
             else:
                 ratio[rows], spread[rows], told = self._speeds.ratios(rows, str(source), name, self.purchase.mix)
         return np.where(fixed, 1.0, ratio), np.where(fixed, 0.0, spread), told
@@ -423,10 +375,10 @@ class Option:
     def _cards(self, name: str) -> FloatArray:
         """GPUs of a type that take the place of one of a job's, infinite where it may not run there."""
         jobs, own, measured = self._speeds.jobs, self._own, self._speeds.measured
-        cards, memory = np.ones(len(jobs)), _of_device(name, "usable_memory_gib")
+        cards, memory = np.ones(len(jobs)), of_device(name, "usable_memory_gib")
         stays = np.isin(own, [each for each, gpus in self.kept.items() if gpus and each != name])
         # What is not known of a job is taken to fit where any job of the log ran, as one pool of all types takes it.
-        smallest = np.fmin.reduce([_of_device(str(source), "usable_memory_gib") for source in np.unique(own)])
+        smallest = np.fmin.reduce([of_device(str(source), "usable_memory_gib") for source in np.unique(own)])
         if smallest > memory:
             cards[own != name] = math.ceil(smallest / memory - 1e-9)
         known = measured.knows(jobs)
@@ -517,7 +469,7 @@ class Option:
 
     def _watts(self, name: str) -> tuple[float, float]:
         """Power of one GPU of a type, busy and idle; 0 where neither the option nor a data sheet tells it."""
-        return self.purchase.watts(name, np.nan_to_num(_of_device(name, "tdp_w")))
+        return self.purchase.watts(name, np.nan_to_num(of_device(name, "tdp_w")))
 
     def energy_mwh(self, bought: float, work: float, deviation: float = 0.0) -> float:
         """Energy of all GPUs there, a year."""
@@ -599,7 +551,7 @@ class Option:
         weight = np.where(np.isnan(ratio), 0.0, jobs.gpus * jobs.run)
         if self.purchase.buy is None or not weight.any():
             return dict.fromkeys(names, np.nan) | {"run_time_from": None}
-        found = [np.nansum(weight * ratio * np.exp(z * spread)) / weight.sum() for z in (0.0, -_Z95, _Z95)]
+        found = [np.nansum(weight * ratio * np.exp(z * spread)) / weight.sum() for z in (0.0, -Z95, Z95)]
         return dict(zip(names, found, strict=True)) | {"run_time_from": self._run_times.source}
 
     def cost_at(self, multiple: float, deviation: float = 0.0) -> float:
@@ -628,7 +580,7 @@ class Option:
         rows = [("work", *ends, *map(self.cost_at, ends))]
         if self.purchase.buy is not None and self.fleet.spread[:, -1].any():
             run_time = self._run_time_on_bought()
-            spans = (self.cost_at(1.0, deviation) for deviation in (-_Z95, _Z95))
+            spans = (self.cost_at(1.0, deviation) for deviation in (-Z95, Z95))
             rows.append(("run time", run_time["run_time-lo-90"], run_time["run_time-hi-90"], *spans))
         if self.to_buy:
             rows.append(self._with_utilization())
@@ -734,24 +686,3 @@ def installed_by_type(study: Study, at: pd.Timestamp) -> dict[str, float]:
     if not held:
         return {UNKNOWN: total}
     return {name: total * most / sum(held.values()) for name, most in held.items()}
-
-
-def _mix(before: str, after: str, mix: Mapping[str, float] | None) -> tuple[float, float, float]:
-    """Run time on a type relative to that on another, for a mix of networks, and its 90 % interval."""
-    if before == UNKNOWN:
-        raise InputError(
-            "the log names no GPU types, so nothing tells how much faster others are; say what its GPUs are with "
-            'type_aliases (unknown = "A100"), or state the speed of each option.'
-        )
-    from gpudemand.cost.reference_mix import mix_ratios
-
-    row: Any = mix_ratios(before, after, weights=mix).loc["all"]
-    return float(row["ratio"]), float(row["ratio-lo-90"]), float(row["ratio-hi-90"])
-
-
-def _of_device(name: str, field: str) -> float:
-    """Number of a data sheet; NaN where the type is no known device."""
-    try:
-        return float(getattr(device(name), field))
-    except InputError:
-        return float("nan")
