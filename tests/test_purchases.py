@@ -107,6 +107,17 @@ def test_costs_are_sums_by_hand(flat):
     assert found.loc["bought", "idle_share"] == pytest.approx(1 - work / 74, abs=0.03)
 
 
+def test_energy_of_unknown_power_is_missing_and_asked_for_where_it_is_paid():
+    study = Study(flat_log(days=42).drop(columns="gpu_type"), lead_time="7D", installed=64)
+    option = {"buy": "Foo9", "speed": 0.5, "gpus": 4, "price": 1e4, "years": 4}
+    found = compare(study, new=option, known=option | {"power_w": {"Foo9": 400.0, "unknown": 300.0}})
+    assert np.isnan(found.loc["new", "energy_mwh"])
+    assert found.loc["known", "energy_mwh"] == pytest.approx((4 * 0.4 + 64 * 0.3) * HOURS_A_YEAR / 1000)
+    assert not PurchaseComparison(study, {"new": option}).decides[["cost", "cost-low"]].isna().any(axis=None)
+    with pytest.raises(InputError, match=r'power_w = \{ "unknown" = '):
+        compare(study, new=option | {"power_w": 400.0, "price_kwh": 0.2})
+
+
 def test_rent_takes_what_waits_too_long(flat):
     lost = {"rent": "A100", "rent_price": 3.0, "interrupted": 0.2}
     found = compare(
@@ -221,6 +232,7 @@ def test_the_lead_is_the_difference_of_the_table_where_run_times_are_uncertain(g
         ({"rent_price": 1.0}, "needs the type that is rented"),
         ({"buy": "A100", "speed": (0.5, 0.6, 0.4)}, r"\(ratio, low, high\)"),
         ({"buy": "A100", "pue": 0.5}, "pue"),
+        ({"buy": "Foo9", "speed": 0.5, "price_kwh": 0.2}, "power of a 'Foo9'; .* power_w = { \"Foo9\" = ... }"),
         ({"buy": "A100", "retire": ["H100"]}, "none of it is installed"),
         ({"buy": "H100", "speed": 0.5, "rent": "A100"}, "state gpus, or the prices"),
         ({"retire": ["A100"]}, "no GPUs at all"),

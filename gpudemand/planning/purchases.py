@@ -59,7 +59,7 @@ class Purchase:
         Of one that is reserved, an hour, busy or not.
     power_w : float or mapping of str to float, optional
         Power of one with its share of the server while it is busy, of the type that is bought, or by type; by default
-        that of data sheets, of the board alone.
+        that of data sheets, of the board alone. A type without one needs it where energy has a price.
     idle_power_w : float or mapping of str to float, optional
         The same while it is idle; by default as busy.
     price_kwh : float, optional

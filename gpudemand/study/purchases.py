@@ -36,6 +36,8 @@ _NEEDS, _DEVIATIONS = np.array([0.05, 0.5, 0.95]), np.array([-Z95, 0.0, Z95])
 _LIKELY, _Z = (np.arange(10) + 0.5) / 10, norm.ppf((np.arange(21) + 0.5) / 21)
 #: Probability that may be beyond the one promised: numbers of GPUs are interpolated.
 _TOLERATED = 0.03
+#: GPUs of a type of which there are none: the queue divides by them.
+_NONE = 1e-9
 #: What prices are changed by where no range of theirs is known.
 _PRICE_CHANGE = 0.1
 #: Columns whose names tell whose jobs are meant.
@@ -79,7 +81,8 @@ def compare_purchases(
         have been needed), ``gpus_`` and each type: GPUs there; ``order_by`` (NaT for nothing to order); ``run_time``
         (on the type that is bought, relative to that in the log) with its interval, and ``run_time_from``; ``risk``
         (probability that the target for waits is missed), ``late_share`` (of the jobs), ``idle_share`` (of the
-        GPU-hours there); ``rented_gpu_hours`` and ``energy_mwh`` a year; ``cost_year``, ``cost`` (over `years`) with
+        GPU-hours there); ``rented_gpu_hours`` and ``energy_mwh`` a year (NaN where the power of a type is not known:
+        ``power_w``, which a price of energy needs); ``cost_year``, ``cost`` (over `years`) with
         their 90 % intervals, of all that is paid from now on, and ``cost_gpu_hour`` of an hour of work as the log
         counts it. Money is missing where a price is.
 
@@ -291,7 +294,9 @@ class Option:
         kept = {name: 0.0 if name in self.purchase.retire else gpus for name, gpus in there.items()}
         if self.purchase.buy is not None:
             kept[self.purchase.buy] = kept.pop(self.purchase.buy, 0.0)
-        return {name: gpus for name, gpus in kept.items() if gpus or name == self.purchase.buy}
+        kept = {name: gpus for name, gpus in kept.items() if gpus or name == self.purchase.buy}
+        self._check_power(kept)
+        return kept
 
     @_Cached
     def fleet(self) -> FleetWindow:
@@ -409,7 +414,7 @@ class Option:
         there = np.array(list(self.kept.values()))
         if self.purchase.buy is not None:
             there[-1] += bought
-        return np.maximum(there, 1e-9)
+        return np.maximum(there, _NONE)
 
     @_Cached
     def _numbers(self) -> FloatArray:
@@ -468,15 +473,25 @@ class Option:
         return float(np.mean([self.cost(bought, work) for work in np.quantile(self.works, _LIKELY)]))
 
     def _watts(self, name: str) -> tuple[float, float]:
-        """Power of one GPU of a type, busy and idle; 0 where neither the option nor a data sheet tells it."""
-        return self.purchase.watts(name, np.nan_to_num(of_device(name, "tdp_w")))
+        """Power of one GPU of a type, busy and idle; NaN where neither the option nor a data sheet tells it."""
+        return self.purchase.watts(name, of_device(name, "tdp_w"))
+
+    def _check_power(self, kept: Mapping[str, float]) -> None:
+        """Energy that is paid for needs the power of all types."""
+        lacking = [name for name in kept if self.purchase.price_kwh and np.isnan(self._watts(name)).any()]
+        if lacking:
+            known = ", ".join(f'"{name}" = ...' for name in lacking)
+            raise InputError(
+                f"option {self.name!r} has a price of energy, and no data sheet tells the power of a "
+                f"{shorten(lacking[0])!r}; state it in watts: power_w = {{ {known} }}."
+            )
 
     def energy_mwh(self, bought: float, work: float, deviation: float = 0.0) -> float:
-        """Energy of all GPUs there, a year."""
-        busy = self.outcome(bought, work, deviation).busy
+        """Energy of all GPUs there, a year; NaN where the power of one is not known."""
+        busy, there = self.outcome(bought, work, deviation).busy, self._capacity(bought)
         watts = np.array([self._watts(name) for name in self.kept])
-        idle = np.maximum(self._capacity(bought) - busy, 0.0)
-        return float((busy * watts[:, 0] + idle * watts[:, 1]).sum()) * self.purchase.pue * HOURS_A_YEAR / 1e6
+        power = busy * watts[:, 0] + np.maximum(there - busy, 0.0) * watts[:, 1]
+        return float(power[there > _NONE].sum()) * self.purchase.pue * HOURS_A_YEAR / 1e6
 
     def cost(self, bought: float, work: float, deviation: float = 0.0) -> float:
         """Cost a year, of what is bought, of energy where it has a price, of rent and of upkeep."""
@@ -609,8 +624,10 @@ class Option:
         busy = 1.0 - self._row["idle_share"]
         ends = busy * (1 - _PRICE_CHANGE), min(busy * (1 + _PRICE_CHANGE), 1.0)
         more = [max(there * (busy / end - 1.0), -float(self.to_buy)) if end else 0.0 for end in ends]
-        idle_mwh = self._watts(str(self.purchase.buy))[1] * self.purchase.pue * HOURS_A_YEAR / 1e6
-        each = self.purchase.cost_of_one() + 1000 * (self.purchase.price_kwh or 0.0) * idle_mwh
+        each = self.purchase.cost_of_one()
+        if self.purchase.price_kwh:
+            idle_kw = self._watts(str(self.purchase.buy))[1] * self.purchase.pue / 1000
+            each += self.purchase.price_kwh * idle_kw * HOURS_A_YEAR
         return ("utilization", *ends, *(self.cost_at(1.0) + number * each for number in more))
 
     def _cost_with(self, name: str, value: Any) -> float:
