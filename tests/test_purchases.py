@@ -55,6 +55,20 @@ def test_more_of_the_same_are_those_that_the_study_requires(grown):
     assert found["risk"] == pytest.approx(0.05, abs=0.03)
 
 
+@pytest.mark.parametrize("days", [7, 60])
+def test_gpus_that_leave_soon_after_the_arrival_are_not_there(days):
+    """To be bought are as many as the report orders, and what leaves later is said."""
+    jobs = flat_log(days=42, gpus=1.0)
+    end = jobs["end"].max()
+    steps = pd.Series([16.0, 5.0], [end - pd.Timedelta("1D"), end + pd.Timedelta(f"{28 + days}D")])
+    study = Study(jobs, installed={"A100": steps}, lead_time="28D")
+    table = compare(study, same={"buy": "A100"})
+    row = table.loc["same"]
+    assert row["gpus_A100"] - row["to_buy"] == (5 if days == 7 else 16)
+    assert row["to_buy"] == pytest.approx(max(study.headline["required"] - study.headline["installed_later"], 0), abs=1)
+    assert any("later than" in note for note in table.attrs["notes"]) == (days == 60)
+
+
 def test_twice_as_fast_at_twice_the_price_and_power_costs_the_same():
     jobs = flat_log(gpus=1.0, per_hour=12, hours=5.0)
     one = {"price": 10_000, "years": 4, "power_w": 500, "price_kwh": 0.2, "retire": ["A100"]}

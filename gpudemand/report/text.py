@@ -97,6 +97,11 @@ def purchases(table: pd.DataFrame | None, break_even: pd.DataFrame | None) -> st
     """
     if table is None:
         return ""
+    return " ".join([_cheapest(table, break_even), *table.attrs.get("notes", [])])
+
+
+def _cheapest(table: pd.DataFrame, break_even: pd.DataFrame | None) -> str:
+    """The option that costs least, and from when another one does."""
     if table["cost_year"].isna().any():
         return "Some option has no price, so nothing is said of money."
     if break_even is None or break_even.empty:

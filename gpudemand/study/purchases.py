@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import fields, replace
@@ -20,8 +20,9 @@ from scipy.stats import norm
 from gpudemand._array import STRING, FloatArray, IntArray
 from gpudemand._validation import InputError, check_number, nearest, shorten, told
 from gpudemand.planning.capacity import broadcast_by_time
+from gpudemand.planning.need import WINDOW
 from gpudemand.planning.purchases import HOURS_A_YEAR, FleetOutcome, FleetWindow, Purchase, least
-from gpudemand.study.pools import UNKNOWN
+from gpudemand.study.pools import UNKNOWN, installed_changes
 from gpudemand.study.speeds import Z95, RunTimes, Speeds, of_device
 from gpudemand.study.usage_tables import whole_gpus
 from gpudemand.units import parse_duration
@@ -62,7 +63,10 @@ def compare_purchases(
     shorter as the log shows for the same work, or else as is predicted for their networks, or for a reference mix of
     networks (`mix_ratios`); jobs of a fixed length stay as long as they are. Jobs of known networks that do not fit on
     a card, and all jobs on one that is smaller than any of the log, stay on their type where that is kept, or take more
-    cards. Of a type that is there already, about as many are bought as the study orders: the queue is searched once for
+    cards. Of what is installed, the fewest count that are there at once in the four weeks after the arrival of an order
+    of now; what is known to come or leave later does not.
+
+    Of a type that is there already, about as many are bought as the study orders: the queue is searched once for
     the work that needs so many GPUs, and once for the GPUs that this work needs, and each jumps by about one percent.
 
     Parameters
@@ -84,7 +88,8 @@ def compare_purchases(
         GPU-hours there); ``rented_gpu_hours`` and ``energy_mwh`` a year (NaN where the power of a type is not known:
         ``power_w``, which a price of energy needs); ``cost_year``, ``cost`` (over `years`) with
         their 90 % intervals, of all that is paid from now on, and ``cost_gpu_hour`` of an hour of work as the log
-        counts it. Money is missing where a price is.
+        counts it. Money is missing where a price is. ``attrs["notes"]``: sentences on what is left out or taken for
+        granted.
 
     Raises
     ------
@@ -141,7 +146,15 @@ class PurchaseComparison:
         table = table[[*first, *table.columns.difference(first, sort=False)]]
         zone = self.options[0].log_end.tz
         order_by = pd.Series([row["order_by"] for row in rows], dtype=pd.DatetimeTZDtype("ns", zone))
-        return table.assign(order_by=order_by).astype({"option": STRING, "run_time_from": STRING})
+        table = table.assign(order_by=order_by).astype({"option": STRING, "run_time_from": STRING})
+        table.attrs["notes"] = list(self._notes())
+        return table
+
+    def _notes(self) -> Iterator[str]:
+        """What the table leaves out or takes for granted, in sentences."""
+        study, until = self.options[0].study, self.options[0].counted_until
+        if installed_changes(study.settings.installed, until, study.requirement.end):
+            yield f"GPUs that come or leave later than {until.tz_convert(study.settings.tz):%Y-%m-%d} are not counted."
 
     @cached_property
     def decides(self) -> pd.DataFrame:
@@ -273,18 +286,19 @@ class _Cached(cached_property[_T]):
 
 
 class Option:
-    """One option: its fleet as the study's order arrives, and the GPUs that it needs then."""
+    """One option: its fleet when the fewest are installed after the study's order arrives, and the GPUs it needs."""
 
     def __init__(self, name: str, study: Study, purchase: Purchase, speeds: Speeds) -> None:
         self.name, self.study, self.purchase, self._speeds = name, study, purchase, speeds
         self.log_end, self.arrival = study.need.log_end, study.need.log_end + study.need.lead_time
+        self.counted_until = self.arrival + WINDOW
         self.lead_time = study.need.lead_time if purchase.lead_time is None else parse_duration(purchase.lead_time)
         self._known: dict[Any, Any] = {}
 
     @_Cached
     def kept(self) -> dict[str, float]:
-        """GPUs that are there as the order arrives, by type, the one that is bought last."""
-        there = installed_by_type(self.study, self.arrival)
+        """GPUs that are there when the fewest are in the four weeks planned for, by type, the bought one last."""
+        there = installed_by_type(self.study, self.study.requirement.when_fewest(self.arrival, self.counted_until))
         for name in [*self.purchase.retire, *self.purchase.largest]:
             if name not in there and name != self.purchase.buy:
                 raise InputError(
