@@ -273,6 +273,21 @@ def test_usage_without_jobs_and_logs_without_types_are_told(flat):
     assert compare(unnamed, x={"buy": "H100", "speed": 0.5}).loc["x", "to_buy"] > 0
 
 
+def test_clusters_of_their_own_are_refused_and_moves_between_types_are_said():
+    jobs = flat_log(days=30, gpus=1.0)
+    jobs["cluster"] = np.where(jobs["user"] == "ada", "one", "two")
+    study = Study(jobs, installed={"one": 8, "two": 8}, cluster="each", lead_time="7D")
+    with pytest.raises(InputError, match="each cluster is one of its own"):
+        compare(study, x={"buy": "A100"})
+    jobs["gpu_type"] = np.where(jobs["user"] == "ada", "A100", "H100")
+    study = Study(jobs, installed={"A100": 8, "H100": 8}, lead_time="7D")
+    option = {"buy": "H100", "gpus": 1}
+    (said,) = compare(study, moves=option).attrs["notes"]
+    assert "move to any GPU type" in said
+    assert "move to any GPU type" in purchases(compare(study, moves=option), None)
+    assert not compare(study, stays=option | {"moves": False}).attrs["notes"]
+
+
 def test_least_finds_the_first_that_holds():
     for answer in (0, 1, 2, 7, 100, 1234):
         for guess in (1, 90, 5000):

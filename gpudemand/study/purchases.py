@@ -94,7 +94,7 @@ def compare_purchases(
     Raises
     ------
     InputError
-        For usage without jobs, unknown types and options that cannot be met.
+        For usage without jobs, clusters that are pools of their own, unknown types and options that cannot be met.
 
     Examples
     --------
@@ -129,6 +129,11 @@ class PurchaseComparison:
     ) -> None:
         if study.need.target is None or study.need.forecast.window is None or not study.need.forecast.last:
             raise InputError("purchases are compared by queues of jobs, and this study has none.")
+        if study.settings.pool == "cluster":
+            raise InputError(
+                "purchases are compared for one pool of GPUs, and each cluster is one of its own here; study one of "
+                "them (cluster=), or all of them as one."
+            )
         purchases = check_options(options)
         longest = max((each.years or 0.0 for each in purchases.values()), default=0.0)
         self.years = check_number("years", years or longest or 1.0, 0, 50, open_low=True)
@@ -153,6 +158,12 @@ class PurchaseComparison:
     def _notes(self) -> Iterator[str]:
         """What the table leaves out or takes for granted, in sentences."""
         study, until = self.options[0].study, self.options[0].counted_until
+        by_type = isinstance(study.settings.installed, Mapping) and len(study.source.names("gpu_type")) > 1
+        if by_type and any(option.purchase.moves for option in self.options):
+            yield (
+                "Jobs are taken to move to any GPU type that they fit on, where an order by type counts each type for "
+                "itself; moves = false keeps them on their own."
+            )
         if installed_changes(study.settings.installed, until, study.requirement.end):
             yield f"GPUs that come or leave later than {until.tz_convert(study.settings.tz):%Y-%m-%d} are not counted."
 
