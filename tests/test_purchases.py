@@ -188,6 +188,23 @@ def test_utilization_and_power_change_what_is_paid_for(flat):
     assert power["cost-high"] - power["cost"] == pytest.approx(100 * 0.04 * 0.25 * HOURS_A_YEAR)  # of old ones too
 
 
+def test_a_stated_number_is_no_rival_where_it_misses_the_target():
+    study = Study(flat_log(days=42, gpus=1.0), installed={"A100": 6}, lead_time="28D")
+    option = {"buy": "A100", "price": 8_000, "years": 4}
+    fewest = int(compare(study, fewest=option).loc["fewest", "to_buy"])
+    comparison = PurchaseComparison(study, {"fewest": option, "stated": option | {"gpus": fewest + 1}})
+    (row,) = comparison.break_even.to_dict("records")
+    assert row["option"] == "stated"
+    assert np.isnan(row["work"])
+    assert "stated misses the target for waits at 1.5 times the work." in purchases(
+        comparison.table, comparison.break_even
+    )
+    work = comparison.decides.set_index(["option", "input"]).xs("work", level="input")
+    assert work["cost-high"].isna().tolist() == [False, True]
+    assert comparison.lead["input"].iloc[0] == "work"
+    assert np.isnan(comparison.lead["lead-high"].iloc[0])
+
+
 @pytest.mark.slow
 def test_what_retires_on_a_date_is_replaced_by_then(flat):
     options = {

@@ -97,7 +97,8 @@ def purchases(table: pd.DataFrame | None, break_even: pd.DataFrame | None) -> st
     """
     if table is None:
         return ""
-    return " ".join([_cheapest(table, break_even), *table.attrs.get("notes", [])])
+    notes = [note for each in (break_even, table) if each is not None for note in each.attrs.get("notes", [])]
+    return " ".join([_cheapest(table, break_even), *notes])
 
 
 def _cheapest(table: pd.DataFrame, break_even: pd.DataFrame | None) -> str:

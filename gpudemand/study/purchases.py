@@ -175,7 +175,7 @@ class PurchaseComparison:
         -------
         DataFrame
             ``option``, ``input``, ``low`` and ``high`` (what the input is changed to), ``cost``, ``cost-low`` and
-            ``cost-high``.
+            ``cost-high`` (NaN where a number of GPUs that the option states misses the target for waits then).
         """
         self._check_prices()
         return pd.DataFrame([row for rows in _each(Option.changes, self.options) for row in rows])
@@ -184,13 +184,15 @@ class PurchaseComparison:
     def break_even(self) -> pd.DataFrame:
         """From which amount of work, and up to which price of its GPU, another option costs less than the cheapest one.
 
-        Options that miss the target for waits more often than the study allows are no rivals.
+        Options that miss the target for waits more often than the study allows are no rivals, nor are they at more
+        work where the number of GPUs that they state misses it then.
 
         Returns
         -------
         DataFrame
             ``option``, ``against`` (the cheapest one), ``work`` (multiple of the work expected, between .5 and 2; NaN
-            if at none), ``price`` of one GPU, or an hour of it (NaN if at none above 0).
+            if at none), ``price`` of one GPU, or an hour of it (NaN if at none above 0). ``attrs["notes"]``: sentences
+            on options that are no rivals at more work.
         """
         self._check_prices()
         columns = ["option", "against", "work", "price"]
@@ -205,13 +207,20 @@ class PurchaseComparison:
                 gap = by_work[option.name] - by_work[cheapest.name]
                 price = option.price_at(cheapest.row(self.years)["cost_year"])
                 rows.append((option.name, cheapest.name, _crossing(_WORK, gap), price))
-        return pd.DataFrame(rows, columns=columns)
+        table = pd.DataFrame(rows, columns=columns)
+        table.attrs["notes"] = [
+            f"{shorten(option.name)} misses the target for waits at {_WORK[missed][0]:.3g} times the work."
+            for option in rivals
+            if (missed := ~np.array([option.holds(multiple) for multiple in _WORK])).any()
+        ]
+        return table
 
     @cached_property
     def lead(self) -> pd.DataFrame:
         """What decides: by how much a year the cheapest option is ahead of the next, one input changed at a time.
 
-        Below 0, the next one costs less. Work and the price of energy change for both options at once.
+        Below 0, the next one costs less; NaN where the number of GPUs that one of them states misses the target for
+        waits. Work and the price of energy change for both options at once.
 
         Returns
         -------
@@ -235,7 +244,7 @@ class PurchaseComparison:
                     label = f"{name} of {option}" if option else name
                     rows.append((label, own[name]["low"], own[name]["high"], *(costs[1] - costs[0])))
         table = pd.DataFrame(rows, columns=["input", "low", "high", "lead", "lead-low", "lead-high"])
-        width = (table["lead-high"] - table["lead-low"]).abs()
+        width = (table["lead-high"] - table["lead-low"]).abs().fillna(np.inf)  # an option is no longer one
         table = table.loc[width.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
         table.attrs = {"cheapest": rivals[0].name, "next": rivals[1].name}
         return table
@@ -600,6 +609,18 @@ class Option:
         likely = multiple * np.quantile(self.works, _LIKELY)
         return float(np.mean([self.cost(bought, work, deviation) for work in likely]))
 
+    def holds(self, multiple: float, deviation: float = 0.0) -> bool:
+        """Whether the target for waits holds at a multiple of the work; where it takes more GPUs, more are bought."""
+        if self.purchase.rent is not None or (self.purchase.buy is not None and self.purchase.gpus is None):
+            return True
+        work = float(np.quantile(self.works, self.study.settings.service_level - _TOLERATED))
+        found = self.outcome(self.to_buy, multiple * work, deviation)
+        return found.share_in_time >= self.study.settings.wait_share
+
+    def _cost_held(self, multiple: float, deviation: float = 0.0) -> float:
+        """`cost_at`; NaN where the target for waits is missed."""
+        return self.cost_at(multiple, deviation) if self.holds(multiple, deviation) else float("nan")
+
     def _number_at(self, multiple: float, deviation: float = 0.0) -> int:
         """GPUs to buy at a multiple of the work, and with other run times: as many times more as the fewest are."""
         if self.purchase.buy is None or self.purchase.gpus is not None or self.purchase.rent is not None:
@@ -617,10 +638,10 @@ class Option:
         """Rows of `PurchaseComparison.decides`."""
         low, middle, high = np.quantile(self.works, _NEEDS)
         ends = low / middle, high / middle
-        rows = [("work", *ends, *map(self.cost_at, ends))]
+        rows = [("work", *ends, *map(self._cost_held, ends))]
         if self.purchase.buy is not None and self.fleet.spread[:, -1].any():
             run_time = self._run_time_on_bought()
-            spans = (self.cost_at(1.0, deviation) for deviation in (-Z95, Z95))
+            spans = (self._cost_held(1.0, deviation) for deviation in (-Z95, Z95))
             rows.append(("run time", run_time["run_time-lo-90"], run_time["run_time-hi-90"], *spans))
         if self.to_buy:
             rows.append(self._with_utilization())
@@ -665,8 +686,8 @@ class Option:
             self.purchase = before
 
     def cost_by_work(self) -> FloatArray:
-        """Cost a year at multiples of the work; NaN where nothing would be bought, which is no option."""
-        costs = np.array([self.cost_at(multiple) for multiple in _WORK])
+        """Cost a year at multiples of the work; NaN where nothing would be bought, or what is stated is too little."""
+        costs = np.array([self._cost_held(multiple) for multiple in _WORK])
         return np.where(
             [self.purchase.rent is None and not self._number_at(multiple) for multiple in _WORK], np.nan, costs
         )
