@@ -220,6 +220,29 @@ def test_what_retires_on_a_date_is_replaced_by_then(flat):
     assert found.loc["in time", "to_buy"] == found.loc["at once", "to_buy"]
 
 
+@pytest.mark.parametrize(
+    ("changed", "lead_time", "missing"),
+    [
+        ({}, "28D", None),
+        ({"lead_time": "720D"}, "720D", "28D"),
+        ({"retire": {"A100": "2026-02-22"}}, "28D", "7D"),
+        ({"retire": {"A100": "2026-04-22"}}, "28D", None),
+    ],
+)
+def test_what_comes_later_than_it_is_needed_is_missing_until_then(changed, lead_time, missing):
+    jobs = flat_log(days=42, gpus=1.0)
+    study = Study(jobs, installed={"A100": 10}, lead_time="28D")
+    table = compare(study, x={"buy": "H100", "speed": 1.0, "gpus": 12} | changed)
+    row, end = table.loc["x"], study.need.log_end
+    assert row["order_arrives"] - row["order_by"] == pd.Timedelta(lead_time)
+    assert row["order_by"] >= end
+    said = [note for note in table.attrs["notes"] if "missing" in note]
+    assert len(said) == (missing is not None)
+    if missing is not None:
+        assert f"there on {end + pd.Timedelta(lead_time):%Y-%m-%d}" in said[0]
+        assert f"missing from {end + pd.Timedelta(missing):%Y-%m-%d} until then" in said[0]
+
+
 def test_elastic_jobs_fill_what_rigid_ones_leave_idle(flat):
     # Jobs of 8 on 44 GPUs hold 40 at most; those of at least 4 hold all.
     option = {"retire": ["A100"], "buy": "H100", "speed": 1.0, "gpus": 44}

@@ -81,12 +81,12 @@ def compare_purchases(
     Returns
     -------
     DataFrame
-        A row an option: ``option``; ``to_buy`` (GPUs) with its 90 % interval (``-lo-90``, ``-hi-90``: of what will
-        have been needed), ``gpus_`` and each type: GPUs there; ``order_by`` (NaT for nothing to order); ``run_time``
-        (on the type that is bought, relative to that in the log) with its interval, and ``run_time_from``; ``risk``
-        (probability that the target for waits is missed), ``late_share`` (of the jobs), ``idle_share`` (of the
-        GPU-hours there); ``rented_gpu_hours`` and ``energy_mwh`` a year (NaN where the power of a type is not known:
-        ``power_w``, which a price of energy needs); ``cost_year``, ``cost`` (over `years`) with
+        A row an option: ``option``; ``to_buy`` (GPUs) with its 90 % interval (``-lo-90``, ``-hi-90``: of what will have
+        been needed), ``gpus_`` and each type: GPUs there; ``order_by`` and ``order_arrives``, a lead time later (NaT
+        for nothing to order); ``run_time`` (on the type that is bought, relative to that in the log) with its interval,
+        and ``run_time_from``; ``risk`` (probability that the target for waits is missed), ``late_share`` (of the jobs),
+        ``idle_share`` (of the GPU-hours there); ``rented_gpu_hours`` and ``energy_mwh`` a year (NaN where the power of
+        a type is not known: ``power_w``, which a price of energy needs); ``cost_year``, ``cost`` (over `years`) with
         their 90 % intervals, of all that is paid from now on, and ``cost_gpu_hour`` of an hour of work as the log
         counts it. Money is missing where a price is. ``attrs["notes"]``: sentences on what is left out or taken for
         granted.
@@ -150,8 +150,9 @@ class PurchaseComparison:
         first = ["option", "to_buy", "to_buy-lo-90", "to_buy-hi-90", *types]
         table = table[[*first, *table.columns.difference(first, sort=False)]]
         zone = self.options[0].log_end.tz
-        order_by = pd.Series([row["order_by"] for row in rows], dtype=pd.DatetimeTZDtype("ns", zone))
-        table = table.assign(order_by=order_by).astype({"option": STRING, "run_time_from": STRING})
+        for name in ("order_by", "order_arrives"):
+            table[name] = pd.Series([row[name] for row in rows], dtype=pd.DatetimeTZDtype("ns", zone))
+        table = table.astype({"option": STRING, "run_time_from": STRING})
         table.attrs["notes"] = list(self._notes())
         return table
 
@@ -166,6 +167,12 @@ class PurchaseComparison:
             )
         if installed_changes(study.settings.installed, until, study.requirement.end):
             yield f"GPUs that come or leave later than {until.tz_convert(study.settings.tz):%Y-%m-%d} are not counted."
+        for option in self.options:
+            if option.to_buy and option.order_arrives > option.needed:
+                yield (
+                    f"{shorten(option.name)}: its GPUs are there on {option.order_arrives:%Y-%m-%d}, and missing from "
+                    f"{option.needed:%Y-%m-%d} until then, which neither its risk nor its cost counts."
+                )
 
     @cached_property
     def decides(self) -> pd.DataFrame:
@@ -542,15 +549,23 @@ class Option:
     @property
     def order_by(self) -> pd.Timestamp:
         """Latest date of the order; NaT for none."""
-        if not self.to_buy:
-            return pd.NaT
+        return max(self.log_end, self.needed - self.lead_time) if self.to_buy else pd.NaT
+
+    @property
+    def order_arrives(self) -> pd.Timestamp:
+        """When the GPUs are there that are ordered then; NaT for none."""
+        return self.order_by + self.lead_time
+
+    @property
+    def needed(self) -> pd.Timestamp:
+        """When GPUs that are bought have to be there, or those that retire are gone, but not before the log ends."""
         due = self.study.requirement.order_due(self.log_end)
         needed = list(self.purchase.retired_on(self.log_end.tz).values())
         if not needed or not pd.isna(due):
             needed.append(due + self.study.need.lead_time)
         at_once = self.log_end + self.lead_time
         there = min(at_once if pd.isna(time) else time for time in needed)
-        return max(self.log_end, (there - self.lead_time).tz_convert(self.log_end.tz))
+        return max(self.log_end, there.tz_convert(self.log_end.tz))
 
     @property
     def risk(self) -> float:
@@ -578,7 +593,7 @@ class Option:
         run_time = self._run_time_on_bought()
         row: dict[str, Any] = {"option": self.name, "to_buy": gpus, "to_buy-lo-90": ends[0][0]}
         row |= {"to_buy-hi-90": ends[1][0], **{f"gpus_{name}": count for name, count in names.items()}}
-        row |= {"order_by": self.order_by, **run_time}
+        row |= {"order_by": self.order_by, "order_arrives": self.order_arrives, **run_time}
         row |= {"risk": self.risk, "late_share": 1.0 - np.mean([each.share_in_time for each in met])}
         row |= {"idle_share": max(1.0 - busy / self._capacity(gpus).sum(), 0.0)}
         row |= {"rented_gpu_hours": np.mean([self.rented(gpus, work) for work in likely])}
