@@ -145,8 +145,9 @@ def compare(
 
 #: Columns of the tables of `compare` as they are printed.
 _PRINTED = {
-    "purchases": "option to_buy to_buy-lo-90 to_buy-hi-90 order_by order_arrives run_time run_time-lo-90 run_time-hi-90 "
-    "risk late_share idle_share rented_gpu_hours energy_mwh cost_year cost_year-lo-90 cost_year-hi-90 cost_gpu_hour",
+    "purchases": "option to_buy to_buy-lo-90 to_buy-hi-90 order_by order_arrives run_time run_time-lo-90 "
+    "run_time-hi-90 risk late_share idle_share rented_gpu_hours energy_mwh cost_year cost_year-lo-90 "
+    "cost_year-hi-90 cost_gpu_hour",
     "break_even": "option against work price",
     "decides": "option input low high cost cost-low cost-high",
 }
