@@ -23,7 +23,7 @@ from gpudemand.planning.capacity import broadcast_by_time
 from gpudemand.planning.need import WINDOW
 from gpudemand.planning.purchases import HOURS_A_YEAR, FleetOutcome, FleetWindow, Purchase, least
 from gpudemand.study.pools import UNKNOWN, installed_changes
-from gpudemand.study.speeds import Z95, RunTimes, Speeds, of_device
+from gpudemand.study.speeds import Z95, RunTimes, Speeds, check_types, of_device
 from gpudemand.study.usage_tables import whole_gpus
 from gpudemand.units import parse_duration
 
@@ -135,6 +135,7 @@ class PurchaseComparison:
                 "them (cluster=), or all of them as one."
             )
         purchases = check_options(options)
+        check_types(study, purchases)
         longest = max((each.years or 0.0 for each in purchases.values()), default=0.0)
         self.years = check_number("years", years or longest or 1.0, 0, 50, open_low=True)
         speeds = Speeds(study)
