@@ -68,7 +68,8 @@ class Purchase:
     upkeep : float, default=0.0
         Cost a year of each old GPU that is kept, beside its energy.
     retire : sequence of str, or mapping of str to str, default=()
-        Types whose GPUs leave as those that are bought arrive, or on a date; by default all stay. Numbers and costs are
+        Types whose GPUs leave as those that are bought arrive, or on a date (in the zone of the study where it names
+        none); by default all stay. Numbers and costs are
         of the time when all have left.
     largest : mapping of str to float, optional
         GPU type -> largest job that it is kept for, in GPUs.

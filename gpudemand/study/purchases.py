@@ -167,7 +167,7 @@ class PurchaseComparison:
                 "itself; moves = false keeps them on their own."
             )
         if installed_changes(study.settings.installed, until, study.requirement.end):
-            yield f"GPUs that come or leave later than {until.tz_convert(study.settings.tz):%Y-%m-%d} are not counted."
+            yield f"GPUs that come or leave later than {until:%Y-%m-%d} are not counted."
         for option in self.options:
             if option.to_buy and option.order_arrives > option.needed:
                 yield (
@@ -318,7 +318,8 @@ class Option:
 
     def __init__(self, name: str, study: Study, purchase: Purchase, speeds: Speeds) -> None:
         self.name, self.study, self.purchase, self._speeds = name, study, purchase, speeds
-        self.log_end, self.arrival = study.need.log_end, study.need.log_end + study.need.lead_time
+        self.log_end = study.need.log_end.tz_convert(study.settings.tz)
+        self.arrival = self.log_end + study.need.lead_time
         self.counted_until = self.arrival + WINDOW
         self.lead_time = study.need.lead_time if purchase.lead_time is None else parse_duration(purchase.lead_time)
         self._known: dict[Any, Any] = {}
