@@ -243,6 +243,14 @@ def test_what_comes_later_than_it_is_needed_is_missing_until_then(changed, lead_
         assert f"missing from {end + pd.Timedelta(missing):%Y-%m-%d} until then" in said[0]
 
 
+def test_dates_are_in_the_zone_of_the_study():
+    study = Study(flat_log(days=42, gpus=1.0), installed={"A100": 16}, lead_time="28D", tz="Europe/Berlin")
+    option = {"buy": "H100", "speed": 1.0, "gpus": 12, "retire": {"A100": "2026-09-01"}}
+    row = compare(study, x=option, now=option | {"retire": ["A100"]}).loc["x"]
+    assert row["order_arrives"] == pd.Timestamp("2026-09-01", tz="Europe/Berlin")
+    assert {str(row[name].tz) for name in ("order_by", "order_arrives")} == {"Europe/Berlin"}
+
+
 def test_elastic_jobs_fill_what_rigid_ones_leave_idle(flat):
     # Jobs of 8 on 44 GPUs hold 40 at most; those of at least 4 hold all.
     option = {"retire": ["A100"], "buy": "H100", "speed": 1.0, "gpus": 44}
@@ -398,6 +406,12 @@ def test_rented_hours_are_named_where_nothing_is_bought():
     assert purchases(table, even) == "rent costs least: 2 a year, for 47,816 rented GPU-hours."
     assert purchases(table, even.assign(against="both")).endswith("for 4 GPUs and 10 rented GPU-hours.")
     assert purchases(table, even.assign(against="own")).endswith("for 9 GPUs.")
+
+
+def test_of_one_option_the_cost_is_said():
+    table = pd.DataFrame({"option": ["own"], "to_buy": [9], "cost_year": [450.0]})
+    none = pd.DataFrame(columns=["option", "against", "work", "price"])
+    assert purchases(table, none) == "own costs 450 a year, for 9 GPUs."
 
 
 def test_options_share_what_the_plan_says_once(tmp_path):

@@ -105,7 +105,7 @@ def report(
 @one_line
 def compare(
     ctx: typer.Context,
-    plan: Annotated[Path, typer.Option(help="Plan file with [[options]].", show_default=False)],
+    plan: Annotated[Path, typer.Option(help="Plan file that states options.", show_default=False)],
     log: Annotated[
         Path | None, typer.Argument(help="Job log or store; by default that of --plan.", show_default=False)
     ] = None,
