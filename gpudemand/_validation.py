@@ -61,6 +61,15 @@ def nearest(name: str, options: Iterable[str]) -> str:
     return f" Did you mean {known[close[0]]!r}?" if close else ""
 
 
+def spelled(name: str) -> str:
+    """Letters and digits of a name, by which spellings of it are alike.
+
+    >>> spelled("A100-SXM4") == spelled("a100 sxm4")
+    True
+    """
+    return "".join(filter(str.isalnum, name)).casefold()
+
+
 def check_choice(name: str, value: object, options: Collection[str]) -> str:
     """Return `value` if it is one of `options`; otherwise raise and suggest the nearest one."""
     if isinstance(value, str) and value in options:

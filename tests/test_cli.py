@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
 
 import pandas as pd
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from gpudemand import __version__
@@ -259,3 +261,16 @@ def test_slow_blas_kernels_are_reported_where_the_processor_has_avx2(monkeypatch
 
 def test_cpu_flags_are_empty_without_cpuinfo(tmp_path):
     assert cpu_flags(tmp_path / "cpuinfo") == frozenset()
+
+
+def commands(command, path=()):
+    yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*path, name))
+
+
+def test_no_help_loses_what_stands_in_brackets():
+    """A name in brackets is a style to what prints the help."""
+    for path, command in commands(get_command(app)):
+        helps = [command.help or "", *(getattr(each, "help", None) or "" for each in command.params)]
+        assert not [said for said in helps if re.search(r"\[[a-z]", said)], path

@@ -55,6 +55,20 @@ def test_more_of_the_same_are_those_that_the_study_requires(grown):
     assert found["risk"] == pytest.approx(0.05, abs=0.03)
 
 
+@pytest.mark.parametrize("days", [7, 60])
+def test_gpus_that_leave_soon_after_the_arrival_are_not_there(days):
+    """To be bought are as many as the report orders, and what leaves later is said."""
+    jobs = flat_log(days=42, gpus=1.0)
+    end = jobs["end"].max()
+    steps = pd.Series([16.0, 5.0], [end - pd.Timedelta("1D"), end + pd.Timedelta(f"{28 + days}D")])
+    study = Study(jobs, installed={"A100": steps}, lead_time="28D")
+    table = compare(study, same={"buy": "A100"})
+    row = table.loc["same"]
+    assert row["gpus_A100"] - row["to_buy"] == (5 if days == 7 else 16)
+    assert row["to_buy"] == pytest.approx(max(study.headline["required"] - study.headline["installed_later"], 0), abs=1)
+    assert any("later than" in note for note in table.attrs["notes"]) == (days == 60)
+
+
 def test_twice_as_fast_at_twice_the_price_and_power_costs_the_same():
     jobs = flat_log(gpus=1.0, per_hour=12, hours=5.0)
     one = {"price": 10_000, "years": 4, "power_w": 500, "price_kwh": 0.2, "retire": ["A100"]}
@@ -105,6 +119,17 @@ def test_costs_are_sums_by_hand(flat):
     # 64 GPUs are busy of 74, of which no more than 72 are of use to jobs of eight.
     work = np.minimum(64 * flat.need.works(flat.need.log_end + flat.need.lead_time), 72).mean()
     assert found.loc["bought", "idle_share"] == pytest.approx(1 - work / 74, abs=0.03)
+
+
+def test_energy_of_unknown_power_is_missing_and_asked_for_where_it_is_paid():
+    study = Study(flat_log(days=42).drop(columns="gpu_type"), lead_time="7D", installed=64)
+    option = {"buy": "Foo9", "speed": 0.5, "gpus": 4, "price": 1e4, "years": 4}
+    found = compare(study, new=option, known=option | {"power_w": {"Foo9": 400.0, "unknown": 300.0}})
+    assert np.isnan(found.loc["new", "energy_mwh"])
+    assert found.loc["known", "energy_mwh"] == pytest.approx((4 * 0.4 + 64 * 0.3) * HOURS_A_YEAR / 1000)
+    assert not PurchaseComparison(study, {"new": option}).decides[["cost", "cost-low"]].isna().any(axis=None)
+    with pytest.raises(InputError, match=r'power_w = \{ "unknown" = '):
+        compare(study, new=option | {"power_w": 400.0, "price_kwh": 0.2})
 
 
 def test_rent_takes_what_waits_too_long(flat):
@@ -163,6 +188,23 @@ def test_utilization_and_power_change_what_is_paid_for(flat):
     assert power["cost-high"] - power["cost"] == pytest.approx(100 * 0.04 * 0.25 * HOURS_A_YEAR)  # of old ones too
 
 
+def test_a_stated_number_is_no_rival_where_it_misses_the_target():
+    study = Study(flat_log(days=42, gpus=1.0), installed={"A100": 6}, lead_time="28D")
+    option = {"buy": "A100", "price": 8_000, "years": 4}
+    fewest = int(compare(study, fewest=option).loc["fewest", "to_buy"])
+    comparison = PurchaseComparison(study, {"fewest": option, "stated": option | {"gpus": fewest + 1}})
+    (row,) = comparison.break_even.to_dict("records")
+    assert row["option"] == "stated"
+    assert np.isnan(row["work"])
+    assert "stated misses the target for waits at 1.5 times the work." in purchases(
+        comparison.table, comparison.break_even
+    )
+    work = comparison.decides.set_index(["option", "input"]).xs("work", level="input")
+    assert work["cost-high"].isna().tolist() == [False, True]
+    assert comparison.lead["input"].iloc[0] == "work"
+    assert np.isnan(comparison.lead["lead-high"].iloc[0])
+
+
 @pytest.mark.slow
 def test_what_retires_on_a_date_is_replaced_by_then(flat):
     options = {
@@ -176,6 +218,37 @@ def test_what_retires_on_a_date_is_replaced_by_then(flat):
     # What is short now is not put off until then.
     assert compare(flat, **options).loc["in time", "order_by"] == flat.need.log_end
     assert found.loc["in time", "to_buy"] == found.loc["at once", "to_buy"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "lead_time", "missing"),
+    [
+        ({}, "28D", None),
+        ({"lead_time": "720D"}, "720D", "28D"),
+        ({"retire": {"A100": "2026-02-22"}}, "28D", "7D"),
+        ({"retire": {"A100": "2026-04-22"}}, "28D", None),
+    ],
+)
+def test_what_comes_later_than_it_is_needed_is_missing_until_then(changed, lead_time, missing):
+    jobs = flat_log(days=42, gpus=1.0)
+    study = Study(jobs, installed={"A100": 10}, lead_time="28D")
+    table = compare(study, x={"buy": "H100", "speed": 1.0, "gpus": 12} | changed)
+    row, end = table.loc["x"], study.need.log_end
+    assert row["order_arrives"] - row["order_by"] == pd.Timedelta(lead_time)
+    assert row["order_by"] >= end
+    said = [note for note in table.attrs["notes"] if "missing" in note]
+    assert len(said) == (missing is not None)
+    if missing is not None:
+        assert f"there on {end + pd.Timedelta(lead_time):%Y-%m-%d}" in said[0]
+        assert f"missing from {end + pd.Timedelta(missing):%Y-%m-%d} until then" in said[0]
+
+
+def test_dates_are_in_the_zone_of_the_study():
+    study = Study(flat_log(days=42, gpus=1.0), installed={"A100": 16}, lead_time="28D", tz="Europe/Berlin")
+    option = {"buy": "H100", "speed": 1.0, "gpus": 12, "retire": {"A100": "2026-09-01"}}
+    row = compare(study, x=option, now=option | {"retire": ["A100"]}).loc["x"]
+    assert row["order_arrives"] == pd.Timestamp("2026-09-01", tz="Europe/Berlin")
+    assert {str(row[name].tz) for name in ("order_by", "order_arrives")} == {"Europe/Berlin"}
 
 
 def test_elastic_jobs_fill_what_rigid_ones_leave_idle(flat):
@@ -221,6 +294,12 @@ def test_the_lead_is_the_difference_of_the_table_where_run_times_are_uncertain(g
         ({"rent_price": 1.0}, "needs the type that is rented"),
         ({"buy": "A100", "speed": (0.5, 0.6, 0.4)}, r"\(ratio, low, high\)"),
         ({"buy": "A100", "pue": 0.5}, "pue"),
+        ({"buy": "Foo9", "speed": 0.5, "price_kwh": 0.2}, "power of a 'Foo9'; .* power_w = { \"Foo9\" = ... }"),
+        ({"buy": "a100"}, "'a100', which is 'A100' elsewhere"),
+        ({"rent": "A-100", "rent_price": 1.0}, "'A-100', which is 'A100' elsewhere"),
+        ({"buy": "A10O"}, "nor a data sheet knows. Did you mean 'A100'"),
+        ({"buy": "H100", "power_w": {"H10": 700}}, "power_w names the type 'H10', .* Did you mean 'H100'"),
+        ({"buy": "H100", "idle_power_w": {"a100": 70}}, "idle_power_w .* Did you mean 'A100'"),
         ({"buy": "A100", "retire": ["H100"]}, "none of it is installed"),
         ({"buy": "H100", "speed": 0.5, "rent": "A100"}, "state gpus, or the prices"),
         ({"retire": ["A100"]}, "no GPUs at all"),
@@ -245,6 +324,21 @@ def test_usage_without_jobs_and_logs_without_types_are_told(flat):
     with pytest.raises(InputError, match="names no GPU types"):
         compare_purchases(unnamed, {"x": {"buy": "H100"}})
     assert compare(unnamed, x={"buy": "H100", "speed": 0.5}).loc["x", "to_buy"] > 0
+
+
+def test_clusters_of_their_own_are_refused_and_moves_between_types_are_said():
+    jobs = flat_log(days=30, gpus=1.0)
+    jobs["cluster"] = np.where(jobs["user"] == "ada", "one", "two")
+    study = Study(jobs, installed={"one": 8, "two": 8}, cluster="each", lead_time="7D")
+    with pytest.raises(InputError, match="each cluster is one of its own"):
+        compare(study, x={"buy": "A100"})
+    jobs["gpu_type"] = np.where(jobs["user"] == "ada", "A100", "H100")
+    study = Study(jobs, installed={"A100": 8, "H100": 8}, lead_time="7D")
+    option = {"buy": "H100", "gpus": 1}
+    (said,) = compare(study, moves=option).attrs["notes"]
+    assert "move to any GPU type" in said
+    assert "move to any GPU type" in purchases(compare(study, moves=option), None)
+    assert not compare(study, stays=option | {"moves": False}).attrs["notes"]
 
 
 def test_least_finds_the_first_that_holds():
@@ -312,6 +406,12 @@ def test_rented_hours_are_named_where_nothing_is_bought():
     assert purchases(table, even) == "rent costs least: 2 a year, for 47,816 rented GPU-hours."
     assert purchases(table, even.assign(against="both")).endswith("for 4 GPUs and 10 rented GPU-hours.")
     assert purchases(table, even.assign(against="own")).endswith("for 9 GPUs.")
+
+
+def test_of_one_option_the_cost_is_said():
+    table = pd.DataFrame({"option": ["own"], "to_buy": [9], "cost_year": [450.0]})
+    none = pd.DataFrame(columns=["option", "against", "work", "price"])
+    assert purchases(table, none) == "own costs 450 a year, for 9 GPUs."
 
 
 def test_options_share_what_the_plan_says_once(tmp_path):

@@ -52,7 +52,7 @@ COSTS_ON_DEMAND = {
     ("gpudemand.study.plan_file", "_tracer"): "the networks of a log, compared with what its jobs took",
     ("gpudemand.study.plan_file", "adapter"): "the adapter of such a job",
     ("gpudemand.study.plan_file", "layout"): "the layout of such a job",
-    ("gpudemand.study.purchases", "_mix"): "purchases that are compared, of types that the log lacks",
+    ("gpudemand.study.speeds", "_mix"): "purchases that are compared, of types that the log lacks",
     ("gpudemand.plotting.cost", "_matrix"): "the figure of a network, which no report has",
 }
 

@@ -239,7 +239,7 @@ def costs_against_log(
     networks: Annotated[
         Path,
         typer.Option(
-            help="TOML file with a table for each network that the log names: [resnet50], model = "
+            help="TOML file with a table for each network, called as in the log: model = "
             '"package.module:function", input = [3, 224, 224]. The code is run.'
         ),
     ],

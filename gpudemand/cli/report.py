@@ -105,7 +105,7 @@ def report(
 @one_line
 def compare(
     ctx: typer.Context,
-    plan: Annotated[Path, typer.Option(help="Plan file with [[options]].", show_default=False)],
+    plan: Annotated[Path, typer.Option(help="Plan file that states options.", show_default=False)],
     log: Annotated[
         Path | None, typer.Argument(help="Job log or store; by default that of --plan.", show_default=False)
     ] = None,
@@ -145,8 +145,9 @@ def compare(
 
 #: Columns of the tables of `compare` as they are printed.
 _PRINTED = {
-    "purchases": "option to_buy to_buy-lo-90 to_buy-hi-90 order_by run_time run_time-lo-90 run_time-hi-90 risk "
-    "late_share idle_share rented_gpu_hours energy_mwh cost_year cost_year-lo-90 cost_year-hi-90 cost_gpu_hour",
+    "purchases": "option to_buy to_buy-lo-90 to_buy-hi-90 order_by order_arrives run_time run_time-lo-90 "
+    "run_time-hi-90 risk late_share idle_share rented_gpu_hours energy_mwh cost_year cost_year-lo-90 "
+    "cost_year-hi-90 cost_gpu_hour",
     "break_even": "option against work price",
     "decides": "option input low high cost cost-low cost-high",
 }

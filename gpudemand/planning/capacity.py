@@ -117,26 +117,30 @@ def _mix(
     weight = np.repeat(hours / demand.shape[1], demand.shape[1])
     total = float(hours.sum())
     share = reserved / on_demand
-    reserve = _exceeded(demand.ravel(), weight, share)
-    beyond = float((np.maximum(demand.ravel() - reserve, 0) * weight).sum())
+    fewest = 0.0 if share >= 1 else np.floor(_reached(demand.ravel(), weight, share))
+
+    def bought(reserve: float) -> tuple[float, float, float]:
+        """Cost, which is convex in the reserve, the reserve, and GPU-hours beyond it."""
+        beyond = float((np.maximum(demand.ravel() - reserve, 0) * weight).sum())
+        return reserved * reserve * total + on_demand * beyond, reserve, beyond
+
+    cost, reserve, beyond = min(bought(fewest), bought(fewest + (share < 1)))
     return {
         "break_even_share": share,
         "reserve": reserve,
         "on_demand_gpu_hours": beyond,
-        "cost": reserved * reserve * total + on_demand * beyond,
+        "cost": cost,
         "cost_reserved": reserved * float(required.max()) * total,
         "cost_on_demand": on_demand * float((demand.ravel() * weight).sum()),
     }
 
 
-def _exceeded(demand: FloatArray, weight: FloatArray, share: float) -> float:
-    """Number of GPUs that demand reaches in a share of the time."""
-    if share >= 1:
-        return 0.0
+def _reached(demand: FloatArray, weight: FloatArray, share: float) -> float:
+    """GPUs, in parts, that demand reaches in a share of the time."""
     order = np.argsort(demand)[::-1]
     busy = np.cumsum(weight[order]) / weight.sum()
     place = min(int(np.searchsorted(busy, share)), demand.size - 1)
-    return float(np.floor(demand[order][place]))
+    return float(demand[order][place])
 
 
 #: Quantiles that a plan lists.
@@ -370,7 +374,7 @@ class CapacityPlan:
         """Mix of reserved and on-demand GPUs of least expected cost over the time of the plan.
 
         A further reserved GPU pays off while the share of hours in which it would be busy exceeds the ratio of the
-        prices, the break-even share (the newsvendor's critical ratio).
+        prices, the break-even share (the newsvendor's critical ratio); of the whole GPUs below and above, the cheaper.
 
         Parameters
         ----------

@@ -59,7 +59,7 @@ class Purchase:
         Of one that is reserved, an hour, busy or not.
     power_w : float or mapping of str to float, optional
         Power of one with its share of the server while it is busy, of the type that is bought, or by type; by default
-        that of data sheets, of the board alone.
+        that of data sheets, of the board alone. A type without one needs it where energy has a price.
     idle_power_w : float or mapping of str to float, optional
         The same while it is idle; by default as busy.
     price_kwh : float, optional
@@ -68,7 +68,8 @@ class Purchase:
     upkeep : float, default=0.0
         Cost a year of each old GPU that is kept, beside its energy.
     retire : sequence of str, or mapping of str to str, default=()
-        Types whose GPUs leave as those that are bought arrive, or on a date; by default all stay. Numbers and costs are
+        Types whose GPUs leave as those that are bought arrive, or on a date (in the zone of the study where it names
+        none); by default all stay. Numbers and costs are
         of the time when all have left.
     largest : mapping of str to float, optional
         GPU type -> largest job that it is kept for, in GPUs.

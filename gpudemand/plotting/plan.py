@@ -331,13 +331,15 @@ class PurchaseLeadDisplay(base.Display):
 
     def _draw(self, ax: Axes) -> None:
         rows = self.frame[::-1]
-        left, right = np.sort(rows[["lead-low", "lead-high"]].to_numpy(dtype=float), axis=1).T
+        # An end at which one of the options misses the target has no lead.
+        ends = [rows[name].fillna(rows["lead"]) for name in ("lead-low", "lead-high")]
+        left, right = np.sort(np.array(ends, dtype=float), axis=0)
         self.bars_ = ax.barh(np.arange(len(rows)), right - left, left=left, color=base.PREDICTED, height=0.6)
-        ends = [
+        labels = [
             f"{name} ({format_count(low, 0 if low >= 100 else 2)} to {format_count(high, 0 if high >= 100 else 2)})"
             for name, low, high in rows[["input", "low", "high"]].to_numpy()
         ]
-        ax.set_yticks(np.arange(len(rows)), ends)
+        ax.set_yticks(np.arange(len(rows)), labels)
         ax.axvline(float(rows["lead"].iloc[0]), color=base.CUTOFF, linewidth=0.8)
         self.even_line_ = ax.axvline(0.0, color=base.INSTALLED, linewidth=1.8)
         ax.xaxis.set_major_formatter("{x:,.0f}")

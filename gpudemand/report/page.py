@@ -220,7 +220,7 @@ _SOME = {
     "parts": "part last next change width_80 wape best_naive best_naive_wape coverage_80 coverage_95",
     "gpu_type_plans": f"gpu_type {_POOL}",
     "cluster_plans": f"cluster {_POOL}",
-    "purchases": "option to_buy order_by risk late_share idle_share rented_gpu_hours energy_mwh "
+    "purchases": "option to_buy order_by order_arrives risk late_share idle_share rented_gpu_hours energy_mwh "
     "cost_year cost_year-lo-90 cost_year-hi-90 cost_gpu_hour",
     "wait_plan": "gpus share_in_time p_met mean_wait_s mean_wait_s-hi-80 saved_hours",
 }

@@ -165,7 +165,7 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     **_as_named(truncate, "programme"),
     **_as_named(format_count, "runs"),
     **_as_named(_percent, "utilization", "cumulative_share", "completed", "target_utilization"),
-    **_as_named(format_time, "begin", "end", "first_crossing", "order_by"),
+    **_as_named(format_time, "begin", "end", "first_crossing", "order_by", "order_arrives"),
     **_as_named(format_date, "last_use", "in_service", "first_ahead", "origin"),
     **_as_named(_signed_percent, "bias", "change"),
     **_as_named(_level, "probability"),

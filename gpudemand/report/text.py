@@ -97,16 +97,18 @@ def purchases(table: pd.DataFrame | None, break_even: pd.DataFrame | None) -> st
     """
     if table is None:
         return ""
+    notes = [note for each in (break_even, table) if each is not None for note in each.attrs.get("notes", [])]
+    return " ".join([_cheapest(table, break_even), *notes])
+
+
+def _cheapest(table: pd.DataFrame, break_even: pd.DataFrame | None) -> str:
+    """The option that costs least, and from when another one does."""
     if table["cost_year"].isna().any():
         return "Some option has no price, so nothing is said of money."
     if break_even is None or break_even.empty:
-        return "Fewer than two of the options keep the target for waits as often as is wanted."
-    best = table[table["option"] == break_even["against"].iloc[0]].iloc[0]
-    said = f"{truncate(best['option'])} costs least: {format_count(best['cost_year'])} a year, for "
-    hours = best.get("rented_gpu_hours", 0.0)
-    parts = [format_number_of("GPU", best["to_buy"])] if best["to_buy"] or not hours else []
-    parts += [format_number_of("rented GPU-hour", hours)] if hours else []
-    said += " and ".join(parts) + "."
+        few = "Fewer than two of the options keep the target for waits as often as is wanted."
+        return _cost(table.iloc[0], "costs ") if len(table) == 1 else few
+    said = _cost(table[table["option"] == break_even["against"].iloc[0]].iloc[0], "costs least: ")
     for row in break_even.itertuples():
         side = "under" if row.work < 1 else "over"
         when = [] if pd.isna(row.work) else [f"at {side} {row.work:.2f} times the work"]
@@ -115,6 +117,15 @@ def purchases(table: pd.DataFrame | None, break_even: pd.DataFrame | None) -> st
         if when:
             said += f" {truncate(row.option)} costs less {', or '.join(when)}."
     return said
+
+
+def _cost(best: pd.Series, verb: str) -> str:
+    """Cost a year of an option, and of what."""
+    said = f"{truncate(best['option'])} {verb}{format_count(best['cost_year'])} a year, for "
+    hours = best.get("rented_gpu_hours", 0.0)
+    parts = [format_number_of("GPU", best["to_buy"])] if best["to_buy"] or not hours else []
+    parts += [format_number_of("rented GPU-hour", hours)] if hours else []
+    return said + " and ".join(parts) + "."
 
 
 def target(numbers: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import os
 import tomllib
 from collections.abc import Callable
@@ -33,7 +34,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from gpudemand._files import replace_file
-from gpudemand._validation import InputError, check_choice, nearest, shorten
+from gpudemand._validation import InputError, check_choice, nearest, shorten, spelled
 from gpudemand.forecast.events import Calendar
 from gpudemand.jobs.read import FORMATS, USAGE_ONLY
 from gpudemand.jobs.schema import EARLIEST, LATEST
@@ -41,6 +42,7 @@ from gpudemand.jobs.times import parse_timezone
 from gpudemand.planning.programmes import Programme
 from gpudemand.planning.purchases import Purchase
 from gpudemand.study.settings import EACH, Installed, Settings
+from gpudemand.study.speeds import of_device
 from gpudemand.units import parse_duration
 
 if TYPE_CHECKING:
@@ -506,6 +508,8 @@ class ReportPlan(_Options):
         by_type = isinstance(self.installed, dict)
         if by_type and any(change.gpu_type is None for change in self.changes):
             raise InputError("installed is by GPU type, so each delivery and retirement needs gpu_type.")
+        if by_type:
+            _check_types(self)
         changes = sorted(self.changes, key=lambda change: (str(change.gpu_type) if by_type else "", change.date))
         for name, of_type in groupby(changes, lambda change: change.gpu_type if by_type else None):
             _check_enough(name, self, list(of_type))
@@ -654,6 +658,19 @@ def _in_time(start: float, changes: tuple[Change, ...]) -> float | pd.Series:
     steps = start + steps.groupby(level=0).sum().cumsum()
     before = pd.Series([start], steps.index[:1] - pd.Timedelta("1D"))
     return pd.concat([before, steps]).astype(float)
+
+
+def _check_types(plan: ReportPlan) -> None:
+    """A type that comes or goes is one that is installed, or a known one that is yet to come."""
+    known = list(plan.installed) if isinstance(plan.installed, dict) else []
+    for change in plan.changes:
+        name = str(change.gpu_type)
+        alike = name not in known and spelled(name) in map(spelled, known)
+        if alike or (name not in known and math.isnan(of_device(name, "memory_gib"))):
+            raise InputError(
+                f"a delivery or retirement names the GPU type {shorten(name)!r}, which installed does not."
+                f"{nearest(name, known)} Correct it, or write {{ {json.dumps(name)} = 0 }} there for a new one."
+            )
 
 
 def _check_enough(name: str | None, plan: ReportPlan, changes: list[Change]) -> None:

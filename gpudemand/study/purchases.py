@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -19,12 +19,11 @@ from scipy.stats import norm
 
 from gpudemand._array import STRING, FloatArray, IntArray
 from gpudemand._validation import InputError, check_number, nearest, shorten, told
-from gpudemand.datasets.devices import device
 from gpudemand.planning.capacity import broadcast_by_time
+from gpudemand.planning.need import WINDOW
 from gpudemand.planning.purchases import HOURS_A_YEAR, FleetOutcome, FleetWindow, Purchase, least
-from gpudemand.planning.run_time import fixed_length
-from gpudemand.planning.scenarios import MeasuredRunTimes
-from gpudemand.study.pools import UNKNOWN
+from gpudemand.study.pools import UNKNOWN, installed_changes
+from gpudemand.study.speeds import Z95, RunTimes, Speeds, check_types, of_device
 from gpudemand.study.usage_tables import whole_gpus
 from gpudemand.units import parse_duration
 
@@ -32,13 +31,14 @@ if TYPE_CHECKING:
     from gpudemand.study.study import Study
 
 _T = TypeVar("_T")
-_Z95 = float(norm.ppf(0.95))
 #: Quantiles of the need, and deviations of run times, between which numbers of GPUs are interpolated.
-_NEEDS, _DEVIATIONS = np.array([0.05, 0.5, 0.95]), np.array([-_Z95, 0.0, _Z95])
+_NEEDS, _DEVIATIONS = np.array([0.05, 0.5, 0.95]), np.array([-Z95, 0.0, Z95])
 #: Equally likely needs over which outcomes are averaged, and deviations.
 _LIKELY, _Z = (np.arange(10) + 0.5) / 10, norm.ppf((np.arange(21) + 0.5) / 21)
 #: Probability that may be beyond the one promised: numbers of GPUs are interpolated.
 _TOLERATED = 0.03
+#: GPUs of a type of which there are none: the queue divides by them.
+_NONE = 1e-9
 #: What prices are changed by where no range of theirs is known.
 _PRICE_CHANGE = 0.1
 #: Columns whose names tell whose jobs are meant.
@@ -63,7 +63,10 @@ def compare_purchases(
     shorter as the log shows for the same work, or else as is predicted for their networks, or for a reference mix of
     networks (`mix_ratios`); jobs of a fixed length stay as long as they are. Jobs of known networks that do not fit on
     a card, and all jobs on one that is smaller than any of the log, stay on their type where that is kept, or take more
-    cards. Of a type that is there already, about as many are bought as the study orders: the queue is searched once for
+    cards. Of what is installed, the fewest count that are there at once in the four weeks after the arrival of an order
+    of now; what is known to come or leave later does not.
+
+    Of a type that is there already, about as many are bought as the study orders: the queue is searched once for
     the work that needs so many GPUs, and once for the GPUs that this work needs, and each jumps by about one percent.
 
     Parameters
@@ -78,18 +81,20 @@ def compare_purchases(
     Returns
     -------
     DataFrame
-        A row an option: ``option``; ``to_buy`` (GPUs) with its 90 % interval (``-lo-90``, ``-hi-90``: of what will
-        have been needed), ``gpus_`` and each type: GPUs there; ``order_by`` (NaT for nothing to order); ``run_time``
-        (on the type that is bought, relative to that in the log) with its interval, and ``run_time_from``; ``risk``
-        (probability that the target for waits is missed), ``late_share`` (of the jobs), ``idle_share`` (of the
-        GPU-hours there); ``rented_gpu_hours`` and ``energy_mwh`` a year; ``cost_year``, ``cost`` (over `years`) with
+        A row an option: ``option``; ``to_buy`` (GPUs) with its 90 % interval (``-lo-90``, ``-hi-90``: of what will have
+        been needed), ``gpus_`` and each type: GPUs there; ``order_by`` and ``order_arrives``, a lead time later (NaT
+        for nothing to order); ``run_time`` (on the type that is bought, relative to that in the log) with its interval,
+        and ``run_time_from``; ``risk`` (probability that the target for waits is missed), ``late_share`` (of the jobs),
+        ``idle_share`` (of the GPU-hours there); ``rented_gpu_hours`` and ``energy_mwh`` a year (NaN where the power of
+        a type is not known: ``power_w``, which a price of energy needs); ``cost_year``, ``cost`` (over `years`) with
         their 90 % intervals, of all that is paid from now on, and ``cost_gpu_hour`` of an hour of work as the log
-        counts it. Money is missing where a price is.
+        counts it. Money is missing where a price is. ``attrs["notes"]``: sentences on what is left out or taken for
+        granted.
 
     Raises
     ------
     InputError
-        For usage without jobs, unknown types and options that cannot be met.
+        For usage without jobs, clusters that are pools of their own, unknown types and options that cannot be met.
 
     Examples
     --------
@@ -124,10 +129,16 @@ class PurchaseComparison:
     ) -> None:
         if study.need.target is None or study.need.forecast.window is None or not study.need.forecast.last:
             raise InputError("purchases are compared by queues of jobs, and this study has none.")
+        if study.settings.pool == "cluster":
+            raise InputError(
+                "purchases are compared for one pool of GPUs, and each cluster is one of its own here; study one of "
+                "them (cluster=), or all of them as one."
+            )
         purchases = check_options(options)
+        check_types(study, purchases)
         longest = max((each.years or 0.0 for each in purchases.values()), default=0.0)
         self.years = check_number("years", years or longest or 1.0, 0, 50, open_low=True)
-        speeds = _Speeds(study)
+        speeds = Speeds(study)
         self.options = [Option(name, study, purchase, speeds) for name, purchase in purchases.items()]
 
     @cached_property
@@ -140,8 +151,29 @@ class PurchaseComparison:
         first = ["option", "to_buy", "to_buy-lo-90", "to_buy-hi-90", *types]
         table = table[[*first, *table.columns.difference(first, sort=False)]]
         zone = self.options[0].log_end.tz
-        order_by = pd.Series([row["order_by"] for row in rows], dtype=pd.DatetimeTZDtype("ns", zone))
-        return table.assign(order_by=order_by).astype({"option": STRING, "run_time_from": STRING})
+        for name in ("order_by", "order_arrives"):
+            table[name] = pd.Series([row[name] for row in rows], dtype=pd.DatetimeTZDtype("ns", zone))
+        table = table.astype({"option": STRING, "run_time_from": STRING})
+        table.attrs["notes"] = list(self._notes())
+        return table
+
+    def _notes(self) -> Iterator[str]:
+        """What the table leaves out or takes for granted, in sentences."""
+        study, until = self.options[0].study, self.options[0].counted_until
+        by_type = isinstance(study.settings.installed, Mapping) and len(study.source.names("gpu_type")) > 1
+        if by_type and any(option.purchase.moves for option in self.options):
+            yield (
+                "Jobs are taken to move to any GPU type that they fit on, where an order by type counts each type for "
+                "itself; moves = false keeps them on their own."
+            )
+        if installed_changes(study.settings.installed, until, study.requirement.end):
+            yield f"GPUs that come or leave later than {until:%Y-%m-%d} are not counted."
+        for option in self.options:
+            if option.to_buy and option.order_arrives > option.needed:
+                yield (
+                    f"{shorten(option.name)}: its GPUs are there on {option.order_arrives:%Y-%m-%d}, and missing from "
+                    f"{option.needed:%Y-%m-%d} until then, which neither its risk nor its cost counts."
+                )
 
     @cached_property
     def decides(self) -> pd.DataFrame:
@@ -151,7 +183,7 @@ class PurchaseComparison:
         -------
         DataFrame
             ``option``, ``input``, ``low`` and ``high`` (what the input is changed to), ``cost``, ``cost-low`` and
-            ``cost-high``.
+            ``cost-high`` (NaN where a number of GPUs that the option states misses the target for waits then).
         """
         self._check_prices()
         return pd.DataFrame([row for rows in _each(Option.changes, self.options) for row in rows])
@@ -160,13 +192,15 @@ class PurchaseComparison:
     def break_even(self) -> pd.DataFrame:
         """From which amount of work, and up to which price of its GPU, another option costs less than the cheapest one.
 
-        Options that miss the target for waits more often than the study allows are no rivals.
+        Options that miss the target for waits more often than the study allows are no rivals, nor are they at more
+        work where the number of GPUs that they state misses it then.
 
         Returns
         -------
         DataFrame
             ``option``, ``against`` (the cheapest one), ``work`` (multiple of the work expected, between .5 and 2; NaN
-            if at none), ``price`` of one GPU, or an hour of it (NaN if at none above 0).
+            if at none), ``price`` of one GPU, or an hour of it (NaN if at none above 0). ``attrs["notes"]``: sentences
+            on options that are no rivals at more work.
         """
         self._check_prices()
         columns = ["option", "against", "work", "price"]
@@ -181,13 +215,20 @@ class PurchaseComparison:
                 gap = by_work[option.name] - by_work[cheapest.name]
                 price = option.price_at(cheapest.row(self.years)["cost_year"])
                 rows.append((option.name, cheapest.name, _crossing(_WORK, gap), price))
-        return pd.DataFrame(rows, columns=columns)
+        table = pd.DataFrame(rows, columns=columns)
+        table.attrs["notes"] = [
+            f"{shorten(option.name)} misses the target for waits at {_WORK[missed][0]:.3g} times the work."
+            for option in rivals
+            if (missed := ~np.array([option.holds(multiple) for multiple in _WORK])).any()
+        ]
+        return table
 
     @cached_property
     def lead(self) -> pd.DataFrame:
         """What decides: by how much a year the cheapest option is ahead of the next, one input changed at a time.
 
-        Below 0, the next one costs less. Work and the price of energy change for both options at once.
+        Below 0, the next one costs less; NaN where the number of GPUs that one of them states misses the target for
+        waits. Work and the price of energy change for both options at once.
 
         Returns
         -------
@@ -211,7 +252,7 @@ class PurchaseComparison:
                     label = f"{name} of {option}" if option else name
                     rows.append((label, own[name]["low"], own[name]["high"], *(costs[1] - costs[0])))
         table = pd.DataFrame(rows, columns=["input", "low", "high", "lead", "lead-low", "lead-high"])
-        width = (table["lead-high"] - table["lead-low"]).abs()
+        width = (table["lead-high"] - table["lead-low"]).abs().fillna(np.inf)  # an option is no longer one
         table = table.loc[width.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
         table.attrs = {"cheapest": rivals[0].name, "next": rivals[1].name}
         return table
@@ -264,51 +305,6 @@ def _crossing(at: FloatArray, gap: FloatArray) -> float:
     return float(where[np.argmin(np.abs(np.log(where)))]) if len(where) else float("nan")
 
 
-class _RunTimes(NamedTuple):
-    """Run times of jobs on each type: relative to those in the log, their error, GPUs for one, and where from."""
-
-    ratio: FloatArray
-    spread: FloatArray
-    cards: FloatArray
-    source: str
-
-
-class _Speeds:
-    """Run times of the jobs of a study's last window on other types, which options have in common."""
-
-    def __init__(self, study: Study) -> None:
-        assert study.need.forecast.window is not None
-        self.jobs = study.source.jobs.iloc[study.need.forecast.window.rows].reset_index(drop=True)
-        self.fixed = fixed_length(self.jobs)
-        self.measured = MeasuredRunTimes.of_checked(study.source.jobs, study.step_costs)
-        self._known: dict[Any, tuple[FloatArray, float, str]] = {}
-
-    def ratios(
-        self, rows: IntArray, source: str, name: str, mix: Mapping[str, float] | None
-    ) -> tuple[FloatArray, float, str]:
-        """Ratios of jobs of a type on another one, the spread of their errors, and where from.
-
-        As the log shows for the same work on both types, or as predicted for its networks, or for a mix of networks.
-        """
-        place = source, name, tuple(sorted((mix or {}).items()))
-        if place not in self._known:
-            self._known[place] = self._ratios(self.jobs.iloc[rows], source, name, mix)
-        return self._known[place]
-
-    def _ratios(
-        self, jobs: pd.DataFrame, source: str, name: str, mix: Mapping[str, float] | None
-    ) -> tuple[FloatArray, float, str]:
-        measured = self.measured
-        if name in set(measured.jobs["gpu_type"]) and len(table := measured.ratios(source, name)):
-            return measured.move(jobs, name)[0], float(table.attrs["error"]), "measured in the log"
-        middle, low, high = _mix(source, name, mix)
-        ratio, known = np.full(len(jobs), middle), measured.knows(jobs)
-        if known.any():
-            ratio[known] = measured.move(jobs[known], name)[0]
-        told = "predicted for networks" if known.all() else "predicted for a mix of networks"
-        return ratio, math.log(high / low) / (2 * _Z95), told
-
-
 class _Cached(cached_property[_T]):
     """A cached property without the lock, of all objects of a class, that one has before Python 3.12."""
 
@@ -318,18 +314,20 @@ class _Cached(cached_property[_T]):
 
 
 class Option:
-    """One option: its fleet as the study's order arrives, and the GPUs that it needs then."""
+    """One option: its fleet when the fewest are installed after the study's order arrives, and the GPUs it needs."""
 
-    def __init__(self, name: str, study: Study, purchase: Purchase, speeds: _Speeds) -> None:
+    def __init__(self, name: str, study: Study, purchase: Purchase, speeds: Speeds) -> None:
         self.name, self.study, self.purchase, self._speeds = name, study, purchase, speeds
-        self.log_end, self.arrival = study.need.log_end, study.need.log_end + study.need.lead_time
+        self.log_end = study.need.log_end.tz_convert(study.settings.tz)
+        self.arrival = self.log_end + study.need.lead_time
+        self.counted_until = self.arrival + WINDOW
         self.lead_time = study.need.lead_time if purchase.lead_time is None else parse_duration(purchase.lead_time)
         self._known: dict[Any, Any] = {}
 
     @_Cached
     def kept(self) -> dict[str, float]:
-        """GPUs that are there as the order arrives, by type, the one that is bought last."""
-        there = installed_by_type(self.study, self.arrival)
+        """GPUs that are there when the fewest are in the four weeks planned for, by type, the bought one last."""
+        there = installed_by_type(self.study, self.study.requirement.when_fewest(self.arrival, self.counted_until))
         for name in [*self.purchase.retire, *self.purchase.largest]:
             if name not in there and name != self.purchase.buy:
                 raise InputError(
@@ -339,7 +337,9 @@ class Option:
         kept = {name: 0.0 if name in self.purchase.retire else gpus for name, gpus in there.items()}
         if self.purchase.buy is not None:
             kept[self.purchase.buy] = kept.pop(self.purchase.buy, 0.0)
-        return {name: gpus for name, gpus in kept.items() if gpus or name == self.purchase.buy}
+        kept = {name: gpus for name, gpus in kept.items() if gpus or name == self.purchase.buy}
+        self._check_power(kept)
+        return kept
 
     @_Cached
     def fleet(self) -> FleetWindow:
@@ -397,7 +397,7 @@ class Option:
         return own_types(self._speeds.jobs, self.kept)
 
     @_Cached
-    def _run_times(self) -> _RunTimes:
+    def _run_times(self) -> RunTimes:
         shape = len(self._own), len(self.kept)
         ratio, spread, cards, source = np.ones(shape), np.zeros(shape), np.ones(shape), "the log"
         for place, name in enumerate(self.kept):
@@ -405,7 +405,7 @@ class Option:
             ratio[:, place], spread[:, place], told = self._ratios(name, stated)
             cards[:, place] = self._cards(name)
             source = told if name == self.purchase.buy else source
-        return _RunTimes(np.where(np.isinf(cards), np.nan, ratio), spread, cards, source)
+        return RunTimes(np.where(np.isinf(cards), np.nan, ratio), spread, cards, source)
 
     def _ratios(self, name: str, stated: tuple[float, float, float] | None) -> tuple[FloatArray, FloatArray, str]:
         """Run times of jobs on a type relative to those in the log, the spread of their errors, and where from."""
@@ -415,7 +415,7 @@ class Option:
             rows = np.flatnonzero(own == source)
             if stated is not None:
                 found, low, high = stated
-                ratio[rows], spread[rows], told = found, math.log(high / low) / (2 * _Z95), "stated"
+                ratio[rows], spread[rows], told = found, math.log(high / low) / (2 * Z95), "stated"
             else:
                 ratio[rows], spread[rows], told = self._speeds.ratios(rows, str(source), name, self.purchase.mix)
         return np.where(fixed, 1.0, ratio), np.where(fixed, 0.0, spread), told
@@ -423,10 +423,10 @@ class Option:
     def _cards(self, name: str) -> FloatArray:
         """GPUs of a type that take the place of one of a job's, infinite where it may not run there."""
         jobs, own, measured = self._speeds.jobs, self._own, self._speeds.measured
-        cards, memory = np.ones(len(jobs)), _of_device(name, "usable_memory_gib")
+        cards, memory = np.ones(len(jobs)), of_device(name, "usable_memory_gib")
         stays = np.isin(own, [each for each, gpus in self.kept.items() if gpus and each != name])
         # What is not known of a job is taken to fit where any job of the log ran, as one pool of all types takes it.
-        smallest = np.fmin.reduce([_of_device(str(source), "usable_memory_gib") for source in np.unique(own)])
+        smallest = np.fmin.reduce([of_device(str(source), "usable_memory_gib") for source in np.unique(own)])
         if smallest > memory:
             cards[own != name] = math.ceil(smallest / memory - 1e-9)
         known = measured.knows(jobs)
@@ -457,7 +457,7 @@ class Option:
         there = np.array(list(self.kept.values()))
         if self.purchase.buy is not None:
             there[-1] += bought
-        return np.maximum(there, 1e-9)
+        return np.maximum(there, _NONE)
 
     @_Cached
     def _numbers(self) -> FloatArray:
@@ -516,15 +516,25 @@ class Option:
         return float(np.mean([self.cost(bought, work) for work in np.quantile(self.works, _LIKELY)]))
 
     def _watts(self, name: str) -> tuple[float, float]:
-        """Power of one GPU of a type, busy and idle; 0 where neither the option nor a data sheet tells it."""
-        return self.purchase.watts(name, np.nan_to_num(_of_device(name, "tdp_w")))
+        """Power of one GPU of a type, busy and idle; NaN where neither the option nor a data sheet tells it."""
+        return self.purchase.watts(name, of_device(name, "tdp_w"))
+
+    def _check_power(self, kept: Mapping[str, float]) -> None:
+        """Energy that is paid for needs the power of all types."""
+        lacking = [name for name in kept if self.purchase.price_kwh and np.isnan(self._watts(name)).any()]
+        if lacking:
+            known = ", ".join(f'"{name}" = ...' for name in lacking)
+            raise InputError(
+                f"option {self.name!r} has a price of energy, and no data sheet tells the power of a "
+                f"{shorten(lacking[0])!r}; state it in watts: power_w = {{ {known} }}."
+            )
 
     def energy_mwh(self, bought: float, work: float, deviation: float = 0.0) -> float:
-        """Energy of all GPUs there, a year."""
-        busy = self.outcome(bought, work, deviation).busy
+        """Energy of all GPUs there, a year; NaN where the power of one is not known."""
+        busy, there = self.outcome(bought, work, deviation).busy, self._capacity(bought)
         watts = np.array([self._watts(name) for name in self.kept])
-        idle = np.maximum(self._capacity(bought) - busy, 0.0)
-        return float((busy * watts[:, 0] + idle * watts[:, 1]).sum()) * self.purchase.pue * HOURS_A_YEAR / 1e6
+        power = busy * watts[:, 0] + np.maximum(there - busy, 0.0) * watts[:, 1]
+        return float(power[there > _NONE].sum()) * self.purchase.pue * HOURS_A_YEAR / 1e6
 
     def cost(self, bought: float, work: float, deviation: float = 0.0) -> float:
         """Cost a year, of what is bought, of energy where it has a price, of rent and of upkeep."""
@@ -541,15 +551,23 @@ class Option:
     @property
     def order_by(self) -> pd.Timestamp:
         """Latest date of the order; NaT for none."""
-        if not self.to_buy:
-            return pd.NaT
+        return max(self.log_end, self.needed - self.lead_time) if self.to_buy else pd.NaT
+
+    @property
+    def order_arrives(self) -> pd.Timestamp:
+        """When the GPUs are there that are ordered then; NaT for none."""
+        return self.order_by + self.lead_time
+
+    @property
+    def needed(self) -> pd.Timestamp:
+        """When GPUs that are bought have to be there, or those that retire are gone, but not before the log ends."""
         due = self.study.requirement.order_due(self.log_end)
         needed = list(self.purchase.retired_on(self.log_end.tz).values())
         if not needed or not pd.isna(due):
             needed.append(due + self.study.need.lead_time)
         at_once = self.log_end + self.lead_time
         there = min(at_once if pd.isna(time) else time for time in needed)
-        return max(self.log_end, (there - self.lead_time).tz_convert(self.log_end.tz))
+        return max(self.log_end, there.tz_convert(self.log_end.tz))
 
     @property
     def risk(self) -> float:
@@ -577,7 +595,7 @@ class Option:
         run_time = self._run_time_on_bought()
         row: dict[str, Any] = {"option": self.name, "to_buy": gpus, "to_buy-lo-90": ends[0][0]}
         row |= {"to_buy-hi-90": ends[1][0], **{f"gpus_{name}": count for name, count in names.items()}}
-        row |= {"order_by": self.order_by, **run_time}
+        row |= {"order_by": self.order_by, "order_arrives": self.order_arrives, **run_time}
         row |= {"risk": self.risk, "late_share": 1.0 - np.mean([each.share_in_time for each in met])}
         row |= {"idle_share": max(1.0 - busy / self._capacity(gpus).sum(), 0.0)}
         row |= {"rented_gpu_hours": np.mean([self.rented(gpus, work) for work in likely])}
@@ -599,7 +617,7 @@ class Option:
         weight = np.where(np.isnan(ratio), 0.0, jobs.gpus * jobs.run)
         if self.purchase.buy is None or not weight.any():
             return dict.fromkeys(names, np.nan) | {"run_time_from": None}
-        found = [np.nansum(weight * ratio * np.exp(z * spread)) / weight.sum() for z in (0.0, -_Z95, _Z95)]
+        found = [np.nansum(weight * ratio * np.exp(z * spread)) / weight.sum() for z in (0.0, -Z95, Z95)]
         return dict(zip(names, found, strict=True)) | {"run_time_from": self._run_times.source}
 
     def cost_at(self, multiple: float, deviation: float = 0.0) -> float:
@@ -607,6 +625,18 @@ class Option:
         bought = self._number_at(multiple, deviation)
         likely = multiple * np.quantile(self.works, _LIKELY)
         return float(np.mean([self.cost(bought, work, deviation) for work in likely]))
+
+    def holds(self, multiple: float, deviation: float = 0.0) -> bool:
+        """Whether the target for waits holds at a multiple of the work; where it takes more GPUs, more are bought."""
+        if self.purchase.rent is not None or (self.purchase.buy is not None and self.purchase.gpus is None):
+            return True
+        work = float(np.quantile(self.works, self.study.settings.service_level - _TOLERATED))
+        found = self.outcome(self.to_buy, multiple * work, deviation)
+        return found.share_in_time >= self.study.settings.wait_share
+
+    def _cost_held(self, multiple: float, deviation: float = 0.0) -> float:
+        """`cost_at`; NaN where the target for waits is missed."""
+        return self.cost_at(multiple, deviation) if self.holds(multiple, deviation) else float("nan")
 
     def _number_at(self, multiple: float, deviation: float = 0.0) -> int:
         """GPUs to buy at a multiple of the work, and with other run times: as many times more as the fewest are."""
@@ -625,10 +655,10 @@ class Option:
         """Rows of `PurchaseComparison.decides`."""
         low, middle, high = np.quantile(self.works, _NEEDS)
         ends = low / middle, high / middle
-        rows = [("work", *ends, *map(self.cost_at, ends))]
+        rows = [("work", *ends, *map(self._cost_held, ends))]
         if self.purchase.buy is not None and self.fleet.spread[:, -1].any():
             run_time = self._run_time_on_bought()
-            spans = (self.cost_at(1.0, deviation) for deviation in (-_Z95, _Z95))
+            spans = (self._cost_held(1.0, deviation) for deviation in (-Z95, Z95))
             rows.append(("run time", run_time["run_time-lo-90"], run_time["run_time-hi-90"], *spans))
         if self.to_buy:
             rows.append(self._with_utilization())
@@ -657,8 +687,10 @@ class Option:
         busy = 1.0 - self._row["idle_share"]
         ends = busy * (1 - _PRICE_CHANGE), min(busy * (1 + _PRICE_CHANGE), 1.0)
         more = [max(there * (busy / end - 1.0), -float(self.to_buy)) if end else 0.0 for end in ends]
-        idle_mwh = self._watts(str(self.purchase.buy))[1] * self.purchase.pue * HOURS_A_YEAR / 1e6
-        each = self.purchase.cost_of_one() + 1000 * (self.purchase.price_kwh or 0.0) * idle_mwh
+        each = self.purchase.cost_of_one()
+        if self.purchase.price_kwh:
+            idle_kw = self._watts(str(self.purchase.buy))[1] * self.purchase.pue / 1000
+            each += self.purchase.price_kwh * idle_kw * HOURS_A_YEAR
         return ("utilization", *ends, *(self.cost_at(1.0) + number * each for number in more))
 
     def _cost_with(self, name: str, value: Any) -> float:
@@ -671,8 +703,8 @@ class Option:
             self.purchase = before
 
     def cost_by_work(self) -> FloatArray:
-        """Cost a year at multiples of the work; NaN where nothing would be bought, which is no option."""
-        costs = np.array([self.cost_at(multiple) for multiple in _WORK])
+        """Cost a year at multiples of the work; NaN where nothing would be bought, or what is stated is too little."""
+        costs = np.array([self._cost_held(multiple) for multiple in _WORK])
         return np.where(
             [self.purchase.rent is None and not self._number_at(multiple) for multiple in _WORK], np.nan, costs
         )
@@ -734,24 +766,3 @@ def installed_by_type(study: Study, at: pd.Timestamp) -> dict[str, float]:
     if not held:
         return {UNKNOWN: total}
     return {name: total * most / sum(held.values()) for name, most in held.items()}
-
-
-def _mix(before: str, after: str, mix: Mapping[str, float] | None) -> tuple[float, float, float]:
-    """Run time on a type relative to that on another, for a mix of networks, and its 90 % interval."""
-    if before == UNKNOWN:
-        raise InputError(
-            "the log names no GPU types, so nothing tells how much faster others are; say what its GPUs are with "
-            'type_aliases (unknown = "A100"), or state the speed of each option.'
-        )
-    from gpudemand.cost.reference_mix import mix_ratios
-
-    row: Any = mix_ratios(before, after, weights=mix).loc["all"]
-    return float(row["ratio"]), float(row["ratio-lo-90"]), float(row["ratio-hi-90"])
-
-
-def _of_device(name: str, field: str) -> float:
-    """Number of a data sheet; NaN where the type is no known device."""
-    try:
-        return float(getattr(device(name), field))
-    except InputError:
-        return float("nan")

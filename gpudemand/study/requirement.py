@@ -187,10 +187,15 @@ class Requirement:
         """GPUs installed at some times, with the deliveries and retirements that are known."""
         return np.full(len(times), self.installed) if self.steps is None else broadcast_by_time(self.steps, times)
 
+    def when_fewest(self, begin: pd.Timestamp, end: pd.Timestamp) -> pd.Timestamp:
+        """Time, the first from one until another, at which the fewest GPUs are installed."""
+        inside = [] if self.steps is None else self.steps.index.tz_convert(begin.tz)
+        times = [begin, *(time for time in inside if begin < time < end)]
+        return times[int(self.installed_at(pd.Series(times)).argmin())]
+
     def fewest_installed(self, begin: pd.Timestamp, end: pd.Timestamp) -> float:
         """Fewest GPUs installed from one time until another."""
-        inside = [] if self.steps is None else self.steps.index.tz_convert(begin.tz)
-        return float(self.installed_at(pd.Series([begin, *(time for time in inside if begin < time < end)])).min())
+        return float(self.installed_at(pd.Series([self.when_fewest(begin, end)]))[0])
 
     @property
     def installed_later(self) -> float:

@@ -260,6 +260,8 @@ def test_a_day_that_begins_within_the_gap_of_summer_time_is_a_time(tmp_path):
         ("tz='UTC'\ninstalled = 8\n[[deliveries]]\ndate = 2026-07-01\n", ["deliveries[1] has no gpus"]),
         ("installed = 8\ndeliveries = 3", ["deliveries must be tables, each under a line [[deliveries]]"]),
         (INVENTORY.replace('gpu_type = "H100"\n', ""), ["each delivery and retirement needs gpu_type"]),
+        (INVENTORY.replace('gpu_type = "H100"', 'gpu_type = "h100"'), ["'h100', which installed does not", "'H100'"]),
+        (INVENTORY.replace('"B200"', '"B20O"'), ["'B20O', which installed does not", '{ "B20O" = 0 }']),
         (INVENTORY.replace("gpus = 60", "gpus = 65"), ["2026-10-01 take 1 more GPUs of type 'A100' than"]),
         (INVENTORY.replace("gpus = 60", "gpus = 60\nnote = 1"), ["no key 'note' in retirements[1]"]),
         ("[[programmes]]\nname = 'x'", ["programmes[1] has no runs; add it"]),

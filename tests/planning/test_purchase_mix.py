@@ -36,6 +36,14 @@ def test_reserve_up_to_the_quantile_of_the_price_ratio():
     assert mix["on_demand_gpu_hours"] == pytest.approx(beyond, rel=0.03)
 
 
+@pytest.mark.parametrize(("demand", "reserve"), [(0.2, 0), (0.9, 1), (1.9, 2), (2.0, 2), (2.95, 3)])
+def test_a_whole_gpu_is_reserved_for_most_of_one(demand, reserve):
+    plan = plan_capacity(normal_forecast([demand] * 5, 0.01), installed=4)
+    mix = plan.purchase_mix(reserved=1.2, on_demand=3.0).loc["total"]
+    assert mix["reserve"] == reserve
+    assert mix["cost"] <= min(1.2 * np.ceil(demand) * 120, 3.0 * demand * 120) * 1.01
+
+
 def test_reserving_at_the_price_of_on_demand_never_pays():
     plan = plan_capacity(normal_forecast([1000.0] * 5, 100), installed=1000)
     mix = plan.purchase_mix(reserved=2.0, on_demand=2.0).loc["total"]
