@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -198,16 +198,10 @@ _TEXT = {*CATEGORIES, "framework_version", "device_name", "device_die"}
 
 def distinct_graphs(jobs: list[TrainingJob]) -> tuple[list[OpGraph], list[int]]:
     """Distinct graphs, and the position of each job's graph among them."""
-    position: dict[Hashable, int] = {}
-    graphs: list[OpGraph] = []
-    rows = []
-    for job in jobs:
-        key = (id(job.model), job.inputs_key, job.mode)
-        if key not in position:
-            position[key] = len(graphs)
-            graphs.append(job.graph)
-        rows.append(position[key])
-    return graphs, rows
+    # Not by model: one that is changed in between, as by freezing, has a graph for each state.
+    graphs = {id(job.graph): job.graph for job in jobs}
+    position = {key: place for place, key in enumerate(graphs)}
+    return list(graphs.values()), [position[id(job.graph)] for job in jobs]
 
 
 def _job_features(job: TrainingJob, precision: str) -> dict[str, Any]:

@@ -252,7 +252,9 @@ def one_pass(job: TrainingJob) -> TrainingJob:
     """The job without accumulation."""
     if job.accumulate is None and job.micro_batch is None:
         return job
-    return replace(job, batch_size=job.batch_size // (job.accumulate or 1), micro_batch=None, accumulate=None)
+    # By its graph: the model may have been changed since the job was traced.
+    batch = job.batch_size // (job.accumulate or 1)
+    return replace(job, model=job.graph, batch_size=batch, micro_batch=None, accumulate=None)
 
 
 def accumulated_seconds(job: TrainingJob, first: float, single: float) -> float:
