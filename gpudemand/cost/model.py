@@ -540,8 +540,9 @@ class CostModel:
 
         Predictions for other jobs on the device follow those alike (five take a fifth off the median error on GPUs held
         out); a measured job has factors of its own, for what does not depend on the batch and for the rest, which apply
-        at other batch sizes (best from two or more). At up to four times the largest measured batch, half of held-out
-        jobs are predicted within 10 %, nine of ten within 33 %.
+        at other batch sizes (best from two or more, told at once or in several calls; of one batch size told again the
+        last counts). At up to four times the largest measured batch, half of held-out jobs are predicted within 10 %,
+        nine of ten within 33 %.
 
         Jobs from a configuration tell how their stack differs from the public ones; others are then predicted with
         that, those alike the more so. It replaces what was told before and is not stored.
