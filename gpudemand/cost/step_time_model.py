@@ -368,8 +368,8 @@ class Calibration:
         keys = [int(key) for key in arrays["job_keys"]]
         posteriors = zip(arrays["job_factors"], arrays["job_covariances"], strict=True)
         of, measured = arrays["job_of_row"], arrays["job_rows"]
-        rows = {int(key): measured[of == key] for key in np.unique(of)}
-        return cls(devices, dict(zip(keys, posteriors, strict=True)), rows)
+        by_job = {int(key): measured[of == key] for key in np.unique(of)}
+        return cls(devices, dict(zip(keys, posteriors, strict=True)), by_job)
 
 
 def _rows_by_name(names: pd.Series) -> list[tuple[str, IntArray]]:
