@@ -62,10 +62,19 @@ class ByNetwork:
     def predict(self, X: pd.DataFrame) -> Any:
         """Predict by the network's model; no less than a tenth of a millisecond."""
         parts = [
-            pd.Series(self.models_[name].predict(rows[list(self.columns)]), rows.index)
+            pd.Series(self.models_[name].predict(_known(self.models_[name], rows[list(self.columns)])), rows.index)
             for name, rows in X.groupby(X["network"].astype(object))
         ]
         return np.maximum(pd.concat(parts)[X.index].to_numpy(), 1e-4)
+
+
+def _known(model: Any, rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows in which an optimizer that a network was never run with is one that the formula has no term of."""
+    for name, known in getattr(model, "categories_", {}).items():
+        own = {factor.category for term in model.terms_ for factor in term if factor.column == name}
+        plain = next((one for one in known if one not in own), known[0])
+        rows = rows.assign(**{name: rows[name].where(rows[name].isin(known), plain)})
+    return rows
 
 
 class Line:

@@ -155,6 +155,10 @@ def function_flops(graph: Any) -> float:
     return sum(span_flops(span, [span.outputs[0].op]) for span in spans) + sum(within)
 
 
+def _has_product(operations: Sequence[Any]) -> bool:
+    return any(tensorflow_type(op.type) in _PRODUCTS for op in operations)
+
+
 def _has_rank(tensor: Any) -> bool:
     return getattr(getattr(tensor, "shape", None), "rank", 0) is not None
 
@@ -502,7 +506,10 @@ class SpanRecorder:
                 result = function(*args, **kwargs)
             finally:
                 self._inside = False
-            stop, scope = len(graph.get_operations()), tf.get_current_name_scope()
+            operations, scope = graph.get_operations()[start:], tf.get_current_name_scope()
+            if type_ not in (*_PRODUCTS, *RECURRENT_STATE) and _has_product(operations):
+                return result  # more than its type says, as an embedding that scores with its table: read one by one
+            stop = start + len(operations)
             outputs = [tensor for tensor in tf.nest.flatten(result) if tf.is_tensor(tensor)]
             given = [*args, *kwargs.values()]
             axis = _axis(given, getattr(function, "__self__", None))

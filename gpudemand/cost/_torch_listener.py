@@ -13,7 +13,7 @@ from typing import Any
 
 from gpudemand.cost import _torch_operators as calls
 from gpudemand.cost._torch_kernels import KernelRecorder
-from gpudemand.cost.operators import RECURRENT_STATE, Operator, runs_in_half, runs_in_single, torch_type
+from gpudemand.cost.operators import Operator, runs_in_half, runs_in_single, torch_type
 from gpudemand.cost.tracing import Recorder
 
 #: Calls that turn the value of a tensor into a Python object.
@@ -295,9 +295,9 @@ class Listener:
         )
         counts = {key: weight.numel() for key, weight in weights.items()}
         self._recorder.add(call, reads=reads, writes=[calls.storage_key(t) for t in results], parameters=counts)
-        if type_ in RECURRENT_STATE and results[0].requires_grad:
+        if name in calls.RECURRENT and results[0].requires_grad:  # what a single cell saves, autograd says
             self._saved.append(tensors[0])
-            self._recorder.save(object(), calls.recurrent_state(type_, name, args, results[0]))
+            self._recorder.save(object(), calls.recurrent_state(type_, args, results[0]))
         self.attribute_saved()
 
 

@@ -331,9 +331,9 @@ def recurrent_result(name: str, args: Any) -> Any:
     return tuple(source.new_empty(shape).requires_grad_(is_tracked) for shape in shapes)
 
 
-def recurrent_state(type_: str, name: str, args: Any, result: Any) -> float:
+def recurrent_state(type_: str, args: Any, result: Any) -> float:
     """Bytes that a recurrent layer saves: the state of its cells, and the outputs of its inner layers."""
-    layers = next((value for value in args[4:6] if type(value) is int), 1) if name in RECURRENT else 1
+    layers = next((value for value in args[4:6] if type(value) is int), 1)
     per_output = layers * RECURRENT_STATE[type_] + layers - 1
     return result.numel() * result.element_size() * per_output
 

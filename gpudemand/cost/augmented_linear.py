@@ -16,10 +16,20 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.model_selection import check_cv
-from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from gpudemand._array import FloatArray, IntArray
-from gpudemand._validation import InputError, check_choice, check_columns, check_length, check_number, told
+from gpudemand._validation import (
+    InputError,
+    as_numbers,
+    check_choice,
+    check_columns,
+    check_length,
+    check_number,
+    nearest,
+    shorten,
+    told,
+)
 from gpudemand.cost.regression import grouped_folds, solve_nonnegative
 
 #: Share of a column's sum of squares outside the basis below which it is collinear.
@@ -294,6 +304,8 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
         (with absolute weighting: mean absolute error over the mean size of the costs).
     n_candidates_ : int
         Candidate terms.
+    categories_ : dict of str to list of str
+        Column of text -> its categories in training. `predict` refuses others where the formula has the column.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         Only where X is a DataFrame.
@@ -395,9 +407,17 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
         return eliminate_backward(columns, intercept, target, folds, selected, self.tol)
 
     def predict(self, X: Any) -> FloatArray:
-        """Evaluate the formula, shape (n_rows,)."""
+        """Evaluate the formula, shape (n_rows,).
+
+        Raises
+        ------
+        InputError
+            If a column has left the domain of a term, or holds a category that was not in training.
+        """
         check_is_fitted(self, "terms_")
         table = self._table(X)
+        for name in dict.fromkeys(factor.column for term in self.terms_ for factor in term if factor.transform == "is"):
+            _check_known(table[name], self.categories_[name])
         return self.intercept_ + evaluate_terms(self.terms_, table) @ self.coef_
 
     def _check_parameters(self) -> None:
@@ -410,30 +430,41 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
         check_choice("weighting", self.weighting, ("auto", "relative", "absolute"))
 
     def _training_table(self, X: Any, y: Any) -> tuple[pd.DataFrame, FloatArray]:
+        self.categories_: dict[str, list[str]] = {}
         if not _has_text(X):
             values, y = validate_data(self, X=X, y=y, dtype=float, y_numeric=True, ensure_min_samples=2)
             return self._named(values), np.asarray(y, dtype=float)
         self.n_features_in_, self.feature_names_in_ = X.shape[1], np.asarray(X.columns, dtype=object)
-        costs = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=float)
+        costs = as_numbers(pd.Series(column_or_1d(y, warn=True)), "y")
         check_length("y", costs, len(X), "rows")
-        return self._mixed(X), costs
+        if len(X) < 2:
+            raise InputError(f"X has {len(X)} rows; two or more are needed to fit a formula.")
+        wrong = int(np.isnan(costs).sum())
+        if wrong:
+            raise InputError(f"y holds {wrong} missing values; drop those rows.")
+        text = [str(name) for name in X.columns if not pd.api.types.is_numeric_dtype(X[name])]
+        table = self._mixed(X, text)
+        self.categories_ = {name: sorted(set(table[name])) for name in text}
+        return table, costs
 
     def _table(self, X: Any) -> pd.DataFrame:
-        names = getattr(self, "feature_names_in_", None)
-        if names is not None and _has_text(X):
-            return self._mixed(check_columns(X, names, "X")[list(names)])
+        names = getattr(self, "feature_names_in_", ())
+        if self.categories_ and isinstance(X, pd.DataFrame):
+            return self._mixed(check_columns(X, names, "X")[list(names)], list(self.categories_))
         return self._named(validate_data(self, X=X, dtype=float, reset=False))
 
     def _named(self, values: FloatArray) -> pd.DataFrame:
         names = getattr(self, "feature_names_in_", [f"x{number}" for number in range(values.shape[1])])
         return pd.DataFrame(values, columns=[str(name) for name in names])
 
-    def _mixed(self, X: pd.DataFrame) -> pd.DataFrame:
-        text = {name for name in X.columns if not pd.api.types.is_numeric_dtype(X[name])}
-        numbers = [name for name in X.columns if name not in text]
+    def _mixed(self, X: pd.DataFrame, text: list[str]) -> pd.DataFrame:
+        numbers = [name for name in X.columns if str(name) not in text]
+        for name in numbers:
+            if not pd.api.types.is_numeric_dtype(X[name]):
+                raise InputError(f"the column {name} of X held numbers in training and now does not; convert it.")
         if not np.isfinite(X[numbers].to_numpy(dtype=float)).all():
             raise InputError("X holds numbers that are missing or infinite; fill them in or drop those rows.")
-        parts = {name: X[name].astype(object).fillna("").astype(str) if name in text else X[name] for name in X}
+        parts = {name: X[name] if name in numbers else X[name].astype(object).fillna("").astype(str) for name in X}
         return pd.DataFrame(parts).set_axis([str(name) for name in X.columns], axis=1)
 
     def _weights(self, y: FloatArray) -> FloatArray:
@@ -473,6 +504,16 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
             padded = np.concatenate([target, np.zeros(len(penalty))])
             coefficients = np.linalg.lstsq(np.vstack([design, penalty]), padded, rcond=None)[0]
         return float(coefficients[0] / scale), coefficients[1:]
+
+
+def _check_known(column: pd.Series, known: list[str]) -> None:
+    """Raise an `InputError` for a category that no row of training had: its effect on the cost is unknown."""
+    for value in column.unique():
+        if value not in known:
+            had = ", ".join(str(shorten(one)) for one in known[:12]) + ", ..." * (len(known) > 12)
+            raise InputError(
+                f"{column.name}={shorten(value)!r} was not in training.{nearest(value, known)} Training had: {had}."
+            )
 
 
 def _has_text(X: Any) -> bool:

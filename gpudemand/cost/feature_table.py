@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Hashable, Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ import pandas as pd
 
 from gpudemand import _parallel
 from gpudemand._array import STRING
-from gpudemand._validation import InputError, check_columns, told
+from gpudemand._validation import InputError, check_columns, stack_level, told
 from gpudemand.cost.graph import OpGraph, per_graph, structural_matrix
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, features_by_name
 from gpudemand.cost.job import TrainingJob
@@ -65,11 +66,22 @@ def features_from_rows(rows: pd.DataFrame, traced: pd.DataFrame | None = None) -
         raise InputError(
             f"{missing} rows have an architecture that is not in `traced`; call trace_architectures first."
         )
+    _warn_of_several_gpus(rows)
     edges = [name for name in graphs.columns if name.startswith(EDGE)]
     graphs = graphs.drop(columns=[name for name in edges if not graphs[name].any()])
     job = rows[[*CATEGORIES, *NUMBERS]].reset_index(drop=True)
     job["optimizer_states"] = job["optimizer"].map(OPTIMIZER_STATES).astype(float)
     return pd.concat([job, graphs.reset_index(drop=True)], axis=1).set_axis(rows.index)
+
+
+def _warn_of_several_gpus(rows: pd.DataFrame) -> None:
+    names = rows["device_name"].dropna().unique() if "device_name" in rows.columns else []
+    if len(names) > 1:
+        message = (
+            f"rows are of {len(names)} devices ({', '.join(map(str, names[:5]))}), which these features do not tell "
+            "apart; take the rows of one, or features_from_jobs(measured_jobs(rows, graphs))."
+        )
+        warnings.warn(message, stacklevel=stack_level())
 
 
 @told("Tracing networks")
@@ -198,16 +210,10 @@ _TEXT = {*CATEGORIES, "framework_version", "device_name", "device_die"}
 
 def distinct_graphs(jobs: list[TrainingJob]) -> tuple[list[OpGraph], list[int]]:
     """Distinct graphs, and the position of each job's graph among them."""
-    position: dict[Hashable, int] = {}
-    graphs: list[OpGraph] = []
-    rows = []
-    for job in jobs:
-        key = (id(job.model), job.inputs_key, job.mode)
-        if key not in position:
-            position[key] = len(graphs)
-            graphs.append(job.graph)
-        rows.append(position[key])
-    return graphs, rows
+    # Not by model: one that is changed in between, as by freezing, has a graph for each state.
+    graphs = {id(job.graph): job.graph for job in jobs}
+    position = {key: place for place, key in enumerate(graphs)}
+    return list(graphs.values()), [position[id(job.graph)] for job in jobs]
 
 
 def _job_features(job: TrainingJob, precision: str) -> dict[str, Any]:

@@ -277,7 +277,7 @@ class _Reader:
         """Copies of weights and activations in oneDNN's layouts; in cuDNN's recurrent layers another state."""
         if self._cpu and row.type.startswith("Conv"):
             return row.weight_bytes, row.bytes_read + row.bytes_written
-        if not self._cpu and row.type in RECURRENT_STATE:
+        if not self._cpu and _is_recurrent_layer(row):
             return row.weight_bytes, RECURRENT_STATE[row.type] * row.bytes_written
         return 0.0, 0.0
 
@@ -300,7 +300,7 @@ class _Reader:
     def _extra_factor(self, row: Any) -> float:
         """Ratio to the trace of what is saved beside activations: its dropout masks are a CPU's, 4 bytes an element."""
         if self._cpu:
-            return _ONEDNN_LSTM if row.type == "LSTM" else 1.0
+            return _ONEDNN_LSTM if row.type == "LSTM" and _is_recurrent_layer(row) else 1.0
         return 0.25 if row.type == "Dropout" else 1.0
 
     def _storage_owner(self, position: int, row: Any) -> int:
@@ -370,6 +370,11 @@ def _sparse_tables(graph: OpGraph) -> set[int]:
             left -= int(size)
             found.add(int(position))
     return found
+
+
+def _is_recurrent_layer(row: Any) -> bool:
+    """Whether a library runs all time steps at once, not a cell one of them."""
+    return row.type in RECURRENT_STATE and not row.operator.lower().endswith("cell")
 
 
 def _written(row: Any) -> float:

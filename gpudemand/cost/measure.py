@@ -8,8 +8,9 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,15 @@ import pandas as pd
 from gpudemand import _parallel
 from gpudemand._array import STRING
 from gpudemand._child import Child
-from gpudemand._validation import InputError, check_choice, check_columns, check_number
+from gpudemand._validation import (
+    InputError,
+    RejectedRowsWarning,
+    as_numbers,
+    check_choice,
+    check_columns,
+    check_number,
+    stack_level,
+)
 from gpudemand.cost.measure_child import OUT_OF_MEMORY
 from gpudemand.cost.meter import (
     ENVIRONMENT_COLUMNS,
@@ -287,7 +296,7 @@ class _Runner:
 
 
 def read_rows(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """Read measured rows, also while the file is being written.
+    """Read measured rows, also while the file is written: a last line that lacks fields is left out with a warning.
 
     Parameters
     ----------
@@ -307,14 +316,29 @@ def read_rows(path: str | os.PathLike[str]) -> pd.DataFrame:
     file = Path(path)
     if not file.is_file():
         raise InputError(f"there is no file of rows {file.name!r}; {_MAKE}")
-    whole = file.read_bytes().rpartition(b"\n")[0]
-    if not parse_rows(whole + b"\n", file.name):
-        raise InputError(f"{file.name} has no complete line; {_MAKE}")
+    whole = _whole_rows(file)
     rows = pd.read_csv(io.BytesIO(whole), dtype=dict.fromkeys(_TEXT, STRING))
     for name in rows.columns.intersection(COLUMNS).difference(_TEXT):
         if not _all_finite(rows[name].dropna()):
             raise InputError(f"the column {name!r} of {file.name} holds what is no number; remove that row.")
     return check_columns(rows, COLUMNS, f"{file.name}")
+
+
+def _whole_rows(file: Path) -> bytes:
+    """Content of a file without a last line that is being written; an editor leaves out but its end."""
+    content = file.read_bytes()
+    whole, end, last = content.rpartition(b"\n")
+    table = parse_rows(whole + end, file.name)
+    if not table:
+        raise InputError(f"{file.name} has no complete line; {_MAKE}")
+    if not last.strip():
+        return whole
+    with suppress(InputError):
+        if len(parse_rows(content, file.name)) > len(table):
+            return content
+    message = f"the last line of {file.name} is not complete and is left out; if nothing writes it, end or remove it."
+    warnings.warn(message, RejectedRowsWarning, stacklevel=stack_level())
+    return whole
 
 
 def _all_finite(values: pd.Series) -> bool:
@@ -341,12 +365,13 @@ def noise_floor(rows: pd.DataFrame, targets: tuple[str, ...] = ("step_time_s", "
     -------
     DataFrame
         A row per framework, device and target: ``n_jobs``, ``n_rows``, and the relative error's ``mean``, ``median``
-        and ``p90``. Without repetitions, no rows.
+        and ``p90``. Without repetitions, no rows. Rows of another GPU, processor or version of the framework are no
+        repetitions.
 
     Raises
     ------
     InputError
-        If a column is missing.
+        If a column is missing, or holds what is no cost: text, zero, negative numbers.
 
     Examples
     --------
@@ -356,8 +381,12 @@ def noise_floor(rows: pd.DataFrame, targets: tuple[str, ...] = ("step_time_s", "
     [0.067]
     """
     rows = check_columns(rows, ("framework", "device", "status", *targets), "rows")
-    job = [name for name in PLAN_COLUMNS if name in rows.columns and name != "repeat"]
-    measured = rows[(rows["status"] == "ok").to_numpy(dtype=bool)]
+    job = [name for name in (*PLAN_COLUMNS, *_MACHINE) if name in rows.columns and name != "repeat"]
+    measured = rows[(rows["status"] == "ok").fillna(False).to_numpy(dtype=bool)]
+    for target in targets:
+        wrong = int((as_numbers(measured[target], f"the column {target} of rows") <= 0).sum())
+        if wrong:
+            raise InputError(f"the column {target} of rows holds {wrong} values that are not above zero; remove them.")
     parts = [_errors(measured, job, target) for target in targets]
     errors = pd.concat(parts, ignore_index=True)
     groups = errors.groupby(["framework", "device", "target"], sort=True)["error"]
@@ -365,6 +394,10 @@ def noise_floor(rows: pd.DataFrame, targets: tuple[str, ...] = ("step_time_s", "
     jobs = errors.groupby(["framework", "device", "target"], sort=True)["job"].nunique().to_numpy()
     summary.insert(3, "n_jobs", jobs)
     return summary
+
+
+#: What rows on different machines, or with different software, are no repetitions of one job in.
+_MACHINE = ("device_name", "cpu", "framework_version", "backend")
 
 
 def _errors(rows: pd.DataFrame, job: list[str], target: str) -> pd.DataFrame:

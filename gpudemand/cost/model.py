@@ -252,7 +252,9 @@ def one_pass(job: TrainingJob) -> TrainingJob:
     """The job without accumulation."""
     if job.accumulate is None and job.micro_batch is None:
         return job
-    return replace(job, batch_size=job.batch_size // (job.accumulate or 1), micro_batch=None, accumulate=None)
+    # By its graph: the model may have been changed since the job was traced.
+    batch = job.batch_size // (job.accumulate or 1)
+    return replace(job, model=job.graph, batch_size=batch, micro_batch=None, accumulate=None)
 
 
 def accumulated_seconds(job: TrainingJob, first: float, single: float) -> float:
@@ -538,8 +540,9 @@ class CostModel:
 
         Predictions for other jobs on the device follow those alike (five take a fifth off the median error on GPUs held
         out); a measured job has factors of its own, for what does not depend on the batch and for the rest, which apply
-        at other batch sizes (best from two or more). At up to four times the largest measured batch, half of held-out
-        jobs are predicted within 10 %, nine of ten within 33 %.
+        at other batch sizes (best from two or more, told at once or in several calls; of one batch size told again the
+        last counts). At up to four times the largest measured batch, half of held-out jobs are predicted within 10 %,
+        nine of ten within 33 %.
 
         Jobs from a configuration tell how their stack differs from the public ones; others are then predicted with
         that, those alike the more so. It replaces what was told before and is not stored.

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.optimize import nnls
 from sklearn.base import RegressorMixin
 from sklearn.model_selection import GroupKFold, KFold
@@ -249,7 +250,16 @@ def check_costs(y: Any, n: int, problem: str = "are not positive costs") -> Floa
 
 def group_numbers(groups: Any, n: int) -> IntArray:
     """Number the groups of `n` rows from 0; without groups, every row is one."""
-    return np.arange(n) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+    return np.arange(n) if groups is None else np.unique(_checked_groups(groups, n), return_inverse=True)[1]
+
+
+def _checked_groups(groups: Any, n: int) -> NDArray[Any]:
+    """One group for each of `n` rows."""
+    values = np.asarray(groups)
+    check_length("groups", values, n, "rows")
+    if missing := int(pd.isna(values).sum()):
+        raise InputError(f"groups has {missing} missing values; give one for each row.")
+    return values
 
 
 def several_groups(groups: IntArray) -> IntArray:
@@ -268,10 +278,12 @@ def grouped_folds(
     n_splits: int, n_rows: int, groups: Any = None, random_state: int = 0
 ) -> list[tuple[IntArray, IntArray]]:
     """Training and test positions of cross-validation over whole groups, or over shuffled rows without groups."""
+    if n_rows < 2:
+        raise InputError(f"there are {n_rows} rows; two or more are needed to hold one out.")
     rows = np.empty((n_rows, 0))
     if groups is None:
         return list(KFold(min(n_splits, n_rows), shuffle=True, random_state=random_state).split(rows))
-    groups = np.asarray(groups)
+    groups = _checked_groups(groups, n_rows)
     n_groups = np.unique(groups).size
     if n_groups < 2:
         raise InputError("groups holds a single group; two are needed to hold one out.")

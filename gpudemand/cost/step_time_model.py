@@ -206,7 +206,11 @@ STORED = {
     "job_keys": "u jobs",
     "job_factors": "f jobs 3",
     "job_covariances": "f jobs 3 3",
+    "job_of_row": "u job_rows",
+    "job_rows": "f job_rows 5",
 }
+#: Arrays that calibrations stored before lack: their jobs keep their factors, and measured anew they get others.
+_LATER = {"job_of_row": np.empty(0, dtype=np.uint64), "job_rows": np.empty((0, 5))}
 
 
 def job_keys(X: pd.DataFrame, terms: pd.DataFrame) -> IntArray:
@@ -267,11 +271,13 @@ class Calibration:
 
     The Gaussian process is conditioned on the jobs measured on a device, for predictions on that device alone. A
     measured job has, by `job_keys`, log factors for the fixed part of its work, the rest and the host, with their
-    covariance.
+    covariance, and rows of what they were fitted to: seconds of both parts, launches, measured seconds, and seconds a
+    launch as they were known then, which the factor of the host is of.
     """
 
     devices: dict[str, gp.Condition] = field(default_factory=dict)
     jobs: dict[int, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
+    rows: dict[int, FloatArray] = field(default_factory=dict)
 
     def fit_devices(
         self, names: pd.Series, inputs: gp.Inputs, residual: FloatArray, training: gp.Inputs, dual_coef: FloatArray
@@ -297,20 +303,30 @@ class Calibration:
                 change[rows] = self.devices[name].change([part[rows] for part in inputs], covariance[rows], training)
         return change
 
-    def fit_jobs(self, keys: IntArray, parts: Parts, y: FloatArray) -> None:
-        """Fit the factors of each job from predicted parts and measured seconds."""
+    def fit_jobs(self, keys: IntArray, measured: FloatArray) -> None:
+        """Fit the factors of each job to what was measured of it, now and before; at one batch size the last counts.
+
+        `measured`: as `rows`.
+        """
         for key in np.unique(keys):
-            rows = keys == key
-            self.jobs[int(key)] = _laplace(parts.device[rows], parts.host[rows], y[rows])
+            number, new = int(key), measured[keys == key]
+            rows = self.rows.get(number, new[:0])
+            is_kept = ~np.isclose(rows[:, None, :3], new[:, :3], rtol=1e-9, atol=0.0).all(axis=2).any(axis=1)
+            rows = np.vstack([rows[is_kept], new])
+            rows[:, 4] = new[0, 4]
+            self.rows[number] = rows
+            self.jobs[number] = _laplace(rows[:, :2], rows[:, 2] * rows[:, 4], rows[:, 3])
 
     def apply(self, X: pd.DataFrame, terms: pd.DataFrame, parts: Parts, change: FloatArray) -> Parts:
         """Calibrated parts, from those before calibration and `device_change`."""
         device, host = parts.device * np.exp(change)[:, None], parts.host.copy()
         scale, deviation = parts.scale.copy(), parts.host_deviation.copy()
-        keys = job_keys(X, terms) if self.jobs else np.empty(0, dtype=np.uint64)
+        launches, keys = _launches(X), job_keys(X, terms) if self.jobs else np.empty(0, dtype=np.uint64)
         for row in np.flatnonzero(np.isin(keys, np.array(list(self.jobs), dtype=np.uint64))):
             theta, covariance = self.jobs[int(keys[row])]
-            device[row], host[row] = parts.device[row] * np.exp(theta[:2]), parts.host[row] * np.exp(theta[2])
+            if int(keys[row]) in self.rows:  # others that were measured later tell of other hosts
+                host[row] = launches[row] * self.rows[int(keys[row])][0, 4]
+            device[row], host[row] = parts.device[row] * np.exp(theta[:2]), host[row] * np.exp(theta[2])
             share = device[row] / device[row].sum()
             scale[row] = min(scale[row], float(np.sqrt(share @ covariance[:2, :2] @ share + _NOISE_STD**2)))
             deviation[row] = min(deviation[row], float(np.sqrt(covariance[2, 2] + _NOISE_STD**2)))
@@ -335,6 +351,8 @@ class Calibration:
             "job_keys": np.array(list(self.jobs), dtype=np.uint64),
             "job_factors": np.array(factors, dtype=float).reshape(-1, 3),
             "job_covariances": np.array(covariances, dtype=float).reshape(-1, 3, 3),
+            "job_of_row": np.repeat(np.array(list(self.rows), dtype=np.uint64), list(map(len, self.rows.values()))),
+            "job_rows": np.vstack([_LATER["job_rows"], *self.rows.values()]),
         }
 
     @classmethod
@@ -349,7 +367,9 @@ class Calibration:
             devices[str(name)] = gp.Condition(rows, residuals, weights, arrays["device_weights"][number], variance)
         keys = [int(key) for key in arrays["job_keys"]]
         posteriors = zip(arrays["job_factors"], arrays["job_covariances"], strict=True)
-        return cls(devices, dict(zip(keys, posteriors, strict=True)))
+        of, measured = arrays["job_of_row"], arrays["job_rows"]
+        by_job = {int(key): measured[of == key] for key in np.unique(of)}
+        return cls(devices, dict(zip(keys, posteriors, strict=True)), by_job)
 
 
 def _rows_by_name(names: pd.Series) -> list[tuple[str, IntArray]]:
@@ -528,8 +548,8 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         Small steps tell how fast the host launches kernels, large ones how fast the device is: on each device the
         correction is conditioned on the latter, and on an effect that they have in common, beside what was measured
         there before. With `jobs`, each measured job has factors for its fixed work, for the rest and for the host,
-        which hold at all batch sizes. A column ``device_time_s`` of `X` holds seconds of the device, where a profiler
-        told.
+        which hold at all batch sizes, and are fitted to all that was ever measured of it. A column ``device_time_s`` of
+        `X` holds seconds of the device, where a profiler told.
         """
         check_is_fitted(self, "coefficients_")
         X, y = _checked(X), check_costs(y, len(X), "are no times")
@@ -544,7 +564,8 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         if known.any():
             self._calibrate_devices(X[known], device[known])
         if jobs:
-            self.calibration_.fit_jobs(job_keys(X, self._terms(X)), self._uncalibrated(X)[0], y)
+            measured = np.column_stack([self._uncalibrated(X)[0].device, _launches(X), y, np.exp(logs)])
+            self.calibration_.fit_jobs(job_keys(X, self._terms(X)), measured)
         return self
 
     def _calibrate_devices(self, X: pd.DataFrame, device: FloatArray) -> None:
@@ -574,7 +595,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
     @classmethod
     def from_arrays(cls, arrays: Any) -> StepTimeModel:
         """Restore a model from what `to_arrays` returned, or from an opened ``.npz``."""
-        arrays = check_arrays(arrays, _STORED)
+        arrays = check_arrays({**_LATER, **arrays}, _STORED)
         model = cls(*(int(value) for value in arrays["parameters"]))
         model.coefficients_ = pd.Series(arrays["coefficients_"], index=arrays["coefficient_names"].tolist())
         model.calibration_, model.hosts_ = Calibration.from_arrays(arrays), Hosts.from_arrays(arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -19,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from gpudemand._array import FloatArray
-from gpudemand._validation import check_choice, check_columns, check_number, told
+from gpudemand._validation import InputError, check_choice, check_columns, check_number, stack_level, told
 from gpudemand.cost.feature_table import EDGE
 from gpudemand.cost.regression import (
     NEEDED,
@@ -33,6 +34,8 @@ from gpudemand.cost.regression import (
 
 #: Grid of the weight of the correction.
 _WEIGHTS = np.linspace(0.0, 1.0, 5)
+#: Largest over least cost of repetitions, beyond which they are of different jobs; of half of our own it is below 1.15.
+_ALIKE = 1.5
 LEARNERS = ("extra_trees", "random_forest", "gradient_boosting", "knn", "ridge", "mlp")
 
 
@@ -117,13 +120,15 @@ class TrainingCostRegressor(RegressorMixin, BaseEstimator):
         Raises
         ------
         InputError
-            For parameters out of range, missing columns, costs that are not positive, or a single group.
+            For parameters out of range, missing columns or numbers, costs that are not positive, or a single group.
         """
         check_choice("target", self.target, TERMS)
-        X, y = check_columns(X, NEEDED, "X"), check_costs(y, len(X))
+        X = _checked(X, NEEDED)
+        y = check_costs(y, len(X))
         check_choice("learner", self.learner, ("auto", *LEARNERS))
         n_splits = int(check_number("n_splits", self.n_splits, 2, 50, integer=True))
         folds = grouped_folds(n_splits, len(X), groups, self.random_state)
+        _warn_of_hidden_differences(X, y)
         names = LEARNERS[:-1] if self.learner == "auto" else (self.learner,)
         held_out = {name: self._held_out(name, X, y, folds) for name in names}
         weights = {name: _select_weight(residual, correction) for name, (residual, correction, _) in held_out.items()}
@@ -160,7 +165,7 @@ class TrainingCostRegressor(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "learner_")
         needed = [name for name in self.feature_names_in_ if not str(name).startswith(EDGE)]
         # A pair of operators that this table lacks does not occur in its networks.
-        X = check_columns(X, needed, "X").reindex(columns=list(self.feature_names_in_))
+        X = _checked(X, needed).reindex(columns=list(self.feature_names_in_))
         work, correction, scale = self._predict_parts(
             X.fillna({name: 0.0 for name in X.columns if str(name).startswith(EDGE)})
         )
@@ -191,6 +196,37 @@ class TrainingCostRegressor(RegressorMixin, BaseEstimator):
         features = features.reindex(columns=self._learner.feature_names_in_, fill_value=0.0)
         correction = np.clip(self._learner.predict(features), *self._range)  # linear learners extrapolate
         return work, correction, ensemble_std(self._learner, features)
+
+
+def _checked(X: Any, required: Sequence[str]) -> pd.DataFrame:
+    """A table with rows, whose numbers are known and whose amounts of work are those of a step."""
+    X = check_columns(X, required, "X")
+    if X.empty:
+        raise InputError("X has no rows; give a row a job.")
+    # What is missing of edges does not occur.
+    for name in (one for one in X.select_dtypes("number").columns if not str(one).startswith(EDGE)):
+        values = X[name].to_numpy(dtype=float)
+        least = 1.0 if name == "batch_size" else 0.0 if name in NEEDED else -np.inf
+        wrong = int((~(np.isfinite(values) & (values >= least))).sum())
+        if wrong:
+            bound = f", or below {least:g}" if np.isfinite(least) else ""
+            raise InputError(
+                f"the column {name} of X holds {wrong} values that are missing, infinite{bound}; drop them."
+            )
+    return X
+
+
+def _warn_of_hidden_differences(X: pd.DataFrame, y: FloatArray) -> None:
+    """Warn if costs of jobs with equal features differ by more than noise, as on two GPUs that no column tells of."""
+    groups = pd.Series(y).groupby(pd.util.hash_pandas_object(X.astype(object).astype(str), index=False).to_numpy())
+    ratios = (groups.max() / groups.min())[groups.size() > 1]
+    if len(ratios) and ratios.median() > _ALIKE:
+        message = (
+            f"jobs with equal features have costs {ratios.median():.2g} times apart (median of {len(ratios)}): they "
+            "differ in what no column of X tells, such as the GPU; add it as a column (features_from_jobs has those of "
+            "devices), or fit the rows of each GPU by themselves."
+        )
+        warnings.warn(message, stacklevel=stack_level())
 
 
 def _select_weight(residual: FloatArray, correction: FloatArray) -> tuple[float, float]:

@@ -95,8 +95,8 @@ def test_categories_have_slopes_of_their_own(rows):
     model = AugmentedLinearRegression().fit(table, y)
     assert model.predict(table) == pytest.approx(y.to_numpy(), rel=1e-4)
     assert any("[gpu is " in term for term in model.selected_)
-    unseen = table.head(1).assign(gpu="unheard of")
-    assert np.isfinite(model.predict(unseen)).all()
+    with pytest.raises(InputError, match="gpu='unheard of' was not in training"):
+        model.predict(table.head(1).assign(gpu="unheard of"))
     shuffled = table[["gpu", "flops"]]
     assert model.predict(shuffled) == pytest.approx(model.predict(table))
 
@@ -226,6 +226,42 @@ def test_tables_with_text_are_validated(rows):
     model = AugmentedLinearRegression(degree=1).fit(table, y)
     with pytest.raises(InputError, match=r"lacks the column\(s\) flops"):
         model.predict(table.drop(columns="flops"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gpu": "v100"}, r"gpu='v100' was not in training. Did you mean 'V100'\? Training had: T4, V100\."),
+        ({"gpu": None}, r"gpu='' was not in training\. Training had"),
+        ({"gpu": "T4", "flops": "many"}, "flops of X held numbers in training and now does not"),
+    ],
+)
+def test_what_was_not_in_training_is_not_priced_as_something_else(rows, change, message):
+    table = rows.assign(gpu=np.where(np.arange(len(rows)) % 2, "T4", "V100"), note="of one kind")
+    y = planted(rows) * np.where(table["gpu"] == "T4", 8.0, 1.0)
+    model = AugmentedLinearRegression().fit(table, y)
+    assert "[gpu is" in model.formula_
+    few = table.head(2).assign(**change)
+    with pytest.raises(InputError, match=message):
+        model.predict(few)
+    # A column that the formula does not have may hold anything.
+    other = table.head(2).assign(note="of another kind")
+    np.testing.assert_array_equal(model.predict(other), model.predict(table.head(2)))
+
+
+@pytest.mark.parametrize(
+    ("n", "change", "groups", "message"),
+    [
+        (1, 0.0, None, "X has 1 rows; two or more"),
+        (9, np.nan, None, "y holds 9 missing values"),
+        (9, 0.0, [1, 2], "groups has 2 values for 9 rows"),
+        (9, 0.0, ["a", None, *"abababa"], "groups has 1 missing values"),
+    ],
+)
+def test_values_that_are_missing_are_said(rows, n, change, groups, message):
+    few = rows.head(n).assign(gpu="a")
+    with pytest.raises(InputError, match=message):
+        AugmentedLinearRegression().fit(few, planted(rows).head(n) + change, groups)
 
 
 def test_thousands_of_candidates_take_seconds():

@@ -45,6 +45,12 @@ def test_hyper_parameters_are_columns(rows, traced):
     assert table.filter(regex=f"^{EDGE}Conv->").to_numpy().sum() > 0
 
 
+def test_rows_of_several_gpus_are_said(rows, traced):
+    names = ["H200", "T4"] * (len(rows) // 2)
+    with pytest.warns(UserWarning, match=r"rows are of 2 devices \(H200, T4\), which these features do not tell apart"):
+        features_from_rows(rows.assign(device_name=names), traced)
+
+
 def test_tracing_is_deterministic(rows, traced):
     few = rows.head(2)
     again = trace_architectures(few, networks="benchmarks.zoo")

@@ -127,6 +127,22 @@ def test_a_modified_network_is_traced_again(net):
     assert "Tanh" in set(TrainingJob(net, (3, 8, 8)).graph.nodes["type"])
 
 
+@pytest.mark.parametrize("options", [{}, {"accumulate": 2}])
+@pytest.mark.filterwarnings("ignore::gpudemand.cost.step_time_model.FarFromTrainingWarning")
+def test_jobs_of_a_network_that_is_changed_in_between_have_their_own_graphs(net, options):
+    full = TrainingJob(net, (3, 8, 8), **options)
+    before = full.graph.n_trainable
+    net[0].requires_grad_(False)
+    jobs = [full, TrainingJob(net, (3, 8, 8), **options)]
+    table = features_from_jobs(jobs)
+    assert table["trainable_parameters"].tolist() == [before, before - 112]
+    assert table["saved_bytes"].iloc[0] > table["saved_bytes"].iloc[1]
+    model = CostModel.load()
+    both, alone = model.predict(jobs), pd.concat([model.predict(job) for job in jobs], ignore_index=True)
+    pd.testing.assert_frame_equal(both, alone)
+    assert model.breakdown(full).parts["gib"].sum() > model.breakdown(jobs[1]).parts["gib"].sum()
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -226,6 +226,42 @@ def test_shared_layers_and_tied_weights_count_their_parameters_once():
     assert graph.n_parameters == 1072
 
 
+class Projected(layers.LayerNormalization):
+    """Normalises and multiplies."""
+
+    def build(self, shape):
+        super().build(shape)
+        self.matrix = self.add_weight(shape=(shape[-1], 5))
+
+    def call(self, x):
+        return ops.matmul(super().call(x), self.matrix)
+
+
+class Scoring(layers.Embedding):
+    """Looks tokens up, and scores others with its table."""
+
+    def call(self, x, reverse=False):
+        return ops.matmul(x, ops.transpose(self.embeddings)) if reverse else super().call(x)
+
+
+class Tied(keras.Model):
+    def __init__(self, table):
+        super().__init__()
+        self.table = table
+
+    def call(self, x):
+        return self.table(self.table(x), reverse=True)
+
+
+@pytest.mark.parametrize("kind", [Scoring, getattr(layers, "ReversibleEmbedding", Scoring)])
+def test_layers_that_do_more_than_their_kind_count_their_products(kind):
+    graph = OpGraph.from_keras(Tied(kind(50, 16)), (12,), input_dtype="int32")
+    assert types(graph) == ["Gather", "Gemm"]
+    assert graph.nodes["flops"].tolist() == [0, 2 * 12 * 16 * 50]
+    assert graph.nodes["parameters"].tolist() == [800, 0]
+    assert OpGraph.from_keras(keras.Sequential([keras.Input((12, 16)), Projected()])).flops == 2 * 12 * 16 * 5
+
+
 def test_inputs_in_a_list_and_by_name():
     def build(first, second, inputs):
         x = layers.Concatenate()([layers.Dense(4)(first), layers.Dense(4)(second)])

@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, RejectedRowsWarning
 from gpudemand.cost import measure
-from gpudemand.cost.measure import COLUMNS, MeasuringProcess, noise_floor, read_rows
+from gpudemand.cost.measure import COLUMNS, MeasuringProcess, load_measurements, noise_floor, read_rows
 from gpudemand.cost.meter import ENVIRONMENT_COLUMNS, Configuration, RowFile
 
 zoo = pytest.importorskip("benchmarks.zoo", reason="runs from a checkout")
@@ -222,6 +222,16 @@ def test_a_file_without_rows_is_not_read(tmp_path, content):
         read_rows(path)
 
 
+def test_a_last_line_without_its_end_is_read_if_it_has_all_fields(tmp_path):
+    path, rows = tmp_path / "rows.csv", load_measurements().head(3)
+    text = rows.to_csv(index=False).rstrip("\n")
+    path.write_text(text)
+    assert read_rows(path)["key"].tolist() == rows["key"].tolist()
+    path.write_text(text.rpartition(",")[0])
+    with pytest.warns(RejectedRowsWarning, match=r"the last line of rows\.csv is not complete"):
+        assert read_rows(path)["key"].tolist() == rows["key"].tolist()[:2]
+
+
 @pytest.mark.slow
 def test_out_of_memory_is_recorded(tmp_path):
     large = job(network="vgg11", input_size=64, batch_size=256)
@@ -380,3 +390,18 @@ def test_the_noise_floor_uses_finished_repetitions_only():
     rows = rows.drop(rows.index[(rows["seed"] == 1) & (rows["repeat"] == 1)])
     assert noise_floor(rows)["n_jobs"].tolist() == [8, 8]
     assert noise_floor(rows[rows["repeat"] == 0]).empty
+
+
+@pytest.mark.parametrize("column", ["device_name", "framework_version", "cpu", "backend"])
+def test_rows_on_different_machines_are_no_repetitions(column):
+    rows = repeated(10, 2, 0.05, np.random.default_rng(0))
+    assert noise_floor(rows.assign(**{column: np.where(rows["repeat"] == 0, "one", "other")})).empty
+    assert noise_floor(rows.assign(**{column: "one"}))["n_jobs"].tolist() == [10, 10]
+
+
+@pytest.mark.parametrize(("value", "reason"), [(0.0, "20 values that are not above zero"), (-1, "20"), ("x", "20")])
+def test_amounts_that_are_none_have_no_noise_floor(value, reason):
+    rows = repeated(10, 2, 0.05, np.random.default_rng(0)).assign(step_time_s=value)
+    with pytest.raises(InputError, match=f"the column step_time_s of rows holds {reason}"):
+        noise_floor(rows)
+    assert noise_floor(rows.assign(status=None, step_time_s=1.0)).empty

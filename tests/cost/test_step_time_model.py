@@ -102,6 +102,29 @@ def test_a_measured_job_calibrates_its_larger_batches(model: StepTimeModel, rows
     assert (copy.predict(other) > 1.5 * model.predict(other)).all()
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_measurements_of_a_job_in_two_calls_count_as_in_one(model: StepTimeModel, stored: bool) -> None:
+    work = [f"work:conv_3x3:{name}" for name in ("flops", "bytes")]
+    jobs = simulate(np.random.default_rng(3)).iloc[[0, 0]].reset_index(drop=True).assign(launches=100.0)
+    jobs[work] = jobs[work].mul([0.01, 10.0], axis=0)
+    y = model.predict(jobs) * [2.0, 1.0]
+    once, twice = (StepTimeModel.from_arrays(model.to_arrays()) for _ in range(2))
+    once.calibrate(jobs, y)
+    twice.calibrate(jobs[:1], y[:1])
+    before = twice.to_arrays()
+    assert twice.predict(jobs)[0] == pytest.approx(y[0], rel=0.1)
+    twice = StepTimeModel.from_arrays(before) if stored else twice
+    twice.calibrate(jobs[1:], y[1:])
+    np.testing.assert_allclose(twice.predict(jobs), once.predict(jobs), rtol=0.05)
+    np.testing.assert_array_equal(StepTimeModel.from_arrays(twice.to_arrays()).predict(jobs), twice.predict(jobs))
+    other = jobs.assign(**{"work:start": 2e-3, "launches": 1e3})  # whose host is another one
+    found = twice.predict(jobs)
+    np.testing.assert_array_equal(twice.calibrate(other, 9 * y).predict(jobs), found)
+    # As of a version that did not store what was measured of a job.
+    old = {name: array for name, array in before.items() if name not in ("job_of_row", "job_rows")}
+    assert StepTimeModel.from_arrays(old).predict(jobs)[0] == pytest.approx(y[0], rel=0.1)
+
+
 def test_a_job_is_recognised_however_its_table_was_stored(model: StepTimeModel, rows: pd.DataFrame) -> None:
     few = rows.iloc[:3].assign(framework_version=["2.4", None, np.nan])
     copy = StepTimeModel.from_arrays(model.to_arrays()).calibrate(few, 3 * few["y"])

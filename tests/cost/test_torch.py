@@ -152,6 +152,24 @@ def test_last_states_of_recurrent_layers_are_followed(cell):
     assert OpGraph.from_torch(Last(), (10, 8), train=False).saved_bytes == 0
 
 
+@pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
+def test_cells_in_a_loop_save_what_autograd_saves(cell):
+    class Loop(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = cell(8, 16)
+
+        def forward(self, x):
+            state = None
+            for step in range(x.shape[1]):
+                state = self.cell(x[:, step], state)
+            return state[0] if isinstance(state, tuple) else state
+
+    module = Loop()
+    first, second = (measured_saved_bytes(module, example((10, 8), batch)) for batch in (2, 3))
+    assert OpGraph.from_torch(module, (10, 8)).saved_bytes == second - first
+
+
 def test_aten_operators_have_their_names():
     class Aten(nn.Module):
         def forward(self, x):

@@ -158,6 +158,43 @@ def test_invalid_data_are_rejected(fitted):
         model.fit(X.to_numpy(dtype=object), y)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch_size": 0}, "batch_size of X holds 30 values that are missing, infinite, or below 1"),
+        ({"batch_size": -4.0}, "batch_size"),
+        ({"flops": np.nan}, "flops of X holds 30 values"),
+        ({"largest_output_bytes": np.inf}, "largest_output_bytes of X holds 30 values that are missing, infinite;"),
+    ],
+)
+def test_numbers_that_are_none_are_rejected(fitted, change, message):
+    X, y, groups = simulate(3, 10)
+    with pytest.raises(InputError, match=message):
+        TrainingCostRegressor(learner="ridge").fit(X.assign(**change), y, groups)
+    with pytest.raises(InputError, match=message):
+        fitted[0].predict(X.assign(**change))
+
+
+def test_tables_too_small_and_groups_without_names_are_rejected(fitted):
+    X, y, groups = simulate(3, 10)
+    with pytest.raises(InputError, match="X has no rows"):
+        fitted[0].predict(X.iloc[:0])
+    with pytest.raises(InputError, match="there are 1 rows; two or more"):
+        TrainingCostRegressor(learner="ridge").fit(X.iloc[:1], y[:1])
+    with pytest.raises(InputError, match="groups has 1 missing values"):
+        TrainingCostRegressor(learner="ridge").fit(X, y, np.r_[None, groups[1:].astype(str)])
+
+
+def test_gpus_that_no_column_tells_apart_are_said():
+    X, y, groups = simulate(3, 10)
+    both, costs, networks = pd.concat([X, X], ignore_index=True), np.r_[y, 12 * y], np.r_[groups, groups]
+    model = TrainingCostRegressor(learner="ridge")
+    with pytest.warns(UserWarning, match=r"jobs with equal features have costs 12 times apart \(median of 30\)"):
+        model.fit(both, costs, networks)
+    model.fit(both, np.r_[y, 1.1 * y], networks)
+    model.fit(both.assign(device_name=["H200"] * 30 + ["T4"] * 30), costs, networks)
+
+
 def test_a_correction_that_is_noise_has_weight_zero():
     rng = np.random.default_rng(0)
     residual, noise = rng.normal(0, 0.05, 400), rng.normal(0, 0.3, 400)
