@@ -14,7 +14,7 @@ import pandas as pd
 from gpudemand._files import open_to_read
 from gpudemand._validation import InputError
 from gpudemand.planning.capacity import SHARES
-from gpudemand.report import text
+from gpudemand.report import limitations, text
 from gpudemand.report.explore import as_json, explore, scripts
 from gpudemand.report.figures import Drawing
 from gpudemand.report.history import EarlierReport, changed_settings, since_sentences
@@ -52,7 +52,7 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
         log_span(tables.get("log")),
         held_beyond(numbers, tables.get("log")),
     ]
-    result += [*text.times_without_use(numbers, tables), text.short_horizon(numbers)]
+    result += [*limitations.times_without_use(numbers, tables), limitations.short_horizon(numbers)]
     earlier = text.earlier_plans(tables.get("order_backtest"), numbers["service_level"])
     result += [earlier, text.slower_than_simulated(numbers), text.waits_beside_idle(numbers)]
     if "gpu_type_plans" in tables:
@@ -296,7 +296,7 @@ def _texts(study: Study, tables: dict[str, pd.DataFrame], earlier: EarlierReport
             *since,
         ],
         "since": since,
-        "caveats": text.caveats(numbers, study.demand.windows, tables, study.skipped, scenarios),
+        "caveats": limitations.caveats(numbers, study.demand.windows, tables, study.skipped, scenarios),
         "skipped": study.skipped,
         "purchases": text.purchases(tables.get("purchases"), tables.get("break_even")),
         "segment_notes": () if segments is None else segments.notes,

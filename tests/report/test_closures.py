@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand.report.text import times_without_use, without_use
+from gpudemand.report.limitations import times_without_use, without_use
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import JobSource
 from tests.report.conftest import make_log

@@ -8,9 +8,9 @@ import pytest
 from gpudemand._validation import Skipped
 from gpudemand.jobs import read_jobs
 from gpudemand.report import text as sentences
+from gpudemand.report.limitations import caveats, short_horizon
 from gpudemand.report.page import demand_sentence, drivers_sentence, log_span, summarize
 from gpudemand.report.tables import _COLUMNS
-from gpudemand.report.text import caveats, short_horizon
 from gpudemand.study.scenarios import Scenarios
 from gpudemand.study.selection import BacktestWindows
 from gpudemand.study.settings import Settings
