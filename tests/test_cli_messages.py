@@ -43,7 +43,7 @@ OF_CODE = (
 #: Names in files that are read, in metrics, and of an environment.
 IN_FILES = (
     r"type_aliases|gpu_type|batch_size|kube_\w+|http_proxy|vocab_size|head_dim|mlp_only_layers|num_experts_per_tok|"
-    r"vision_config|model_type|qk_\w+_head_dim|unique_id|build_model|price_hour|rent_price|used_gpu_seconds|tres_table|"
+    r"vision_config|model_type|qk_\w+_head_dim|unique_id|build_model|price_hour|rent_price|power_w|used_gpu_seconds|tres_table|"
     r"input_shape|server_priv|channels_last"
 )
 WORDS = re.compile(

@@ -163,7 +163,7 @@ def write_small_report(place: Path, version: int) -> None:
     log_end = f"2026-0{1 + version}-03T00:00:00+00:00"
     tables = {name: pd.DataFrame({"y": [version]}) for name in ("forecast", "plan", "usage", f"only{version}")}
     numbers = {"format": FORMAT, "made_by": MADE_BY, "headline": {"log_end": log_end}}
-    source = SimpleNamespace(settings=SimpleNamespace(until=log_end))
+    source = SimpleNamespace(settings=SimpleNamespace(until=log_end, end=pd.Timestamp(log_end)))
     study: Any = SimpleNamespace(source=source, attempt=lambda stage, compute: compute(), begin=lambda step: None)
     study.headline = {"version": version}
     parts = {

@@ -203,8 +203,8 @@ def _checked(X: Any, required: Sequence[str]) -> pd.DataFrame:
     X = check_columns(X, required, "X")
     if X.empty:
         raise InputError("X has no rows; give a row a job.")
-    # What is missing of edges does not occur.
-    for name in (one for one in X.select_dtypes("number").columns if not str(one).startswith(EDGE)):
+    # What is missing of edges does not occur, and data sheets do not tell all of a device.
+    for name in (one for one in X.select_dtypes("number").columns if not str(one).startswith((EDGE, "device_"))):
         values = X[name].to_numpy(dtype=float)
         least = 1.0 if name == "batch_size" else 0.0 if name in NEEDED else -np.inf
         wrong = int((~(np.isfinite(values) & (values >= least))).sum())

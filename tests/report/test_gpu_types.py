@@ -114,6 +114,7 @@ def test_shortfall_is_by_type_where_installed_is(log, selected):
     numbers |= {
         "lead_time": "10D",
         "log_end": "2026-03-02T00:00:00+00:00",
+        "order_arrives": "2026-03-12T00:00:00+00:00",
         "plan_end": "2026-03-15T00:00:00+00:00",
         **gpu_type_numbers(types),
     }
