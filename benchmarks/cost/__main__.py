@@ -4,10 +4,11 @@
 
 DIR holds a folder a project, as `benchmarks.cost.load` reads them. With one folder, whole groups of it are held out in
 turn; with another `--test` folder, the first is the training and the second the test set. Needs timm and torchvision
-for networks that the cache lacks; with ``--traced`` those are dropped. Nine tracks are run only by name: ``h200``,
+for networks that the cache lacks; with ``--traced`` those are dropped. Ten tracks are run only by name: ``h200``,
 of our own measurements on a GPU, and ``alone``, with a single GPU in training; those of the papers, ``dnnabacus`` (on
 the bundled measurements), ``placement`` and ``lattuada``; of large models ``llm`` and whole ``trainings``; ``scripts``,
-published training scripts; and ``ratios`` of speed between types of GPU.
+published training scripts; ``counts``, other numbers of GPUs than those measured; and ``ratios`` of speed between types
+of GPU.
 """
 
 from __future__ import annotations
@@ -18,7 +19,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.cost import dnnabacus, exam, lattuada, llm, memory, placement, scripts, speed_ratios, trainings
+from benchmarks.cost import (
+    dnnabacus,
+    exam,
+    gpu_counts,
+    lattuada,
+    llm,
+    memory,
+    placement,
+    scripts,
+    speed_ratios,
+    trainings,
+)
 from benchmarks.cost.calibration_curve import calibration_curve
 from benchmarks.cost.methods import EXTRA, METHODS
 from benchmarks.cost.score import held_out, log_errors, predictions
@@ -31,6 +43,7 @@ log = logging.getLogger(__name__)
 BY_NAME = {
     "h200": exam.run,
     "alone": exam.alone,
+    "counts": gpu_counts.run,
     "dnnabacus": dnnabacus.run,
     "placement": placement.run,
     "lattuada": lattuada.run,

@@ -539,10 +539,10 @@ class CostModel:
         """Calibrate step times with one or more measured jobs on a device.
 
         Predictions for other jobs on the device follow those alike (five take a fifth off the median error on GPUs held
-        out); a measured job has factors of its own, for what does not depend on the batch and for the rest, which apply
-        at other batch sizes (best from two or more, told at once or in several calls; of one batch size told again the
-        last counts). At up to four times the largest measured batch, half of held-out jobs are predicted within 10 %,
-        nine of ten within 33 %.
+        out); a measured job has factors of its own, for what does not depend on the batch, for the rest and for the
+        exchange between GPUs, which apply at other batch sizes and on other numbers of GPUs (best from two or more,
+        told at once or in several calls; of what is told again the last counts). At up to four times the largest
+        measured batch, half of held-out jobs are predicted within 10 %, nine of ten within 33 %.
 
         Jobs from a configuration tell how their stack differs from the public ones; others are then predicted with
         that, those alike the more so. It replaces what was told before and is not stored.

@@ -35,7 +35,7 @@ from gpudemand.cost.regression import (
     group_numbers,
     several_groups,
 )
-from gpudemand.cost.roofline import LOWER_BOUND, STEP_COLUMNS, UPDATE, WORK, WORK_TERMS
+from gpudemand.cost.roofline import LOWER_BOUND, PARALLEL_TERMS, STEP_COLUMNS, UPDATE, WORK, WORK_TERMS
 
 #: Weight of the prior means in units of relative errors: of the datasheet's bounds for the pooled coefficients, and of
 #: the pooled coefficients for those by kind. With a weaker first prior, costs that are nearly the same for all training
@@ -185,13 +185,14 @@ class ScriptEffect(NamedTuple):
 
 
 #: Work whose time does not depend on the batch: host time, and work on the parameters.
-_FIXED = ("launch", "start", "update", "weights")
-#: Columns in which all batch sizes of one job agree.
+_FIXED_TERMS = ("launch", "start", "update", "weights")
+#: Columns of `split_work`.
+_FIXED, _REST, _EXCHANGE = range(3)
+#: Columns in which all batch sizes and numbers of GPUs of one job agree.
 _JOB_CATEGORIES = ("device_name", "precision", "layout", "framework", "framework_version", "execution", "mode")
-_JOB_COUNTS = ("n_gpus", "optimizer_states")
-#: Prior standard deviations of the log factors of the fixed part, of the rest and of the host, and noise of a log
-#: measurement.
-_PRIOR_STD, _NOISE_STD = np.array([2.0, 0.3, 2.0]), 0.08
+#: Prior standard deviations of the log factors of the fixed part, of the rest, of the exchange between GPUs and of the
+#: host, and noise of a log measurement.
+_PRIOR_STD, _NOISE_STD = np.array([2.0, 0.3, 2.0, 2.0]), 0.08
 #: Keys of stored arrays: inputs of measured jobs, in the order of `Inputs`.
 MEASURED_KEYS = ("measured_network", "measured_hardware", "measured_stack")
 #: Types and shapes of the arrays of a stored calibration.
@@ -204,39 +205,55 @@ STORED = {
     "measured_residuals": "f measured",
     **dict(zip(MEASURED_KEYS, ("f measured network", "f measured device", "f measured stack"), strict=True)),
     "job_keys": "u jobs",
-    "job_factors": "f jobs 3",
-    "job_covariances": "f jobs 3 3",
+    "job_factors": "f jobs 4",
+    "job_covariances": "f jobs 4 4",
     "job_of_row": "u job_rows",
-    "job_rows": "f job_rows 5",
+    "job_rows": "f job_rows 6",
 }
 #: Arrays that calibrations stored before lack: their jobs keep their factors, and measured anew they get others.
-_LATER = {"job_of_row": np.empty(0, dtype=np.uint64), "job_rows": np.empty((0, 5))}
+_LATER = {"job_of_row": np.empty(0, dtype=np.uint64), "job_rows": np.empty((0, 6))}
+#: Arrays of a calibration with a column for each part of the work.
+_PARTS = ("job_factors", "job_covariances", "job_rows")
+
+
+def _with_later(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays of a stored calibration, also of before jobs had rows and a factor of the exchange between GPUs."""
+    later = {**_LATER, **arrays}
+    if later["job_factors"].shape[1:] == (3,):
+        exchange = {name: np.insert(later[name], _EXCHANGE, 0.0, axis=1) for name in _PARTS if name in arrays}
+        covariances = np.insert(exchange["job_covariances"], _EXCHANGE, 0.0, axis=2)
+        covariances[:, _EXCHANGE, _EXCHANGE] = _PRIOR_STD[_EXCHANGE] ** 2
+        later |= {**exchange, "job_covariances": covariances}
+    return later
 
 
 def job_keys(X: pd.DataFrame, terms: pd.DataFrame) -> IntArray:
-    """Hash that all batch sizes of a job share, shape (n_jobs,); its network is identified by its fixed work."""
-    picoseconds = (1e12 * terms[[name for name in terms.columns if _is_fixed(name)]]).round()
+    """Hash that a job has at all batch sizes and on any number of GPUs; its network is identified by its fixed work."""
+    picoseconds = (1e12 * terms[[name for name in terms.columns if _part(name) == _FIXED]]).round()
     # Plain types, so that the hash does not depend on how the table was stored or on the version of pandas.
     names = X[list(_JOB_CATEGORIES)].astype(object)
-    same = [names.where(names.notna(), "").astype(str), X[list(_JOB_COUNTS)].astype(float), picoseconds]
+    counts = X[["optimizer_states"]].astype(float)
+    counts.insert(0, "n_gpus", 1.0)  # calibrations stored before had it in their keys
+    same = [names.where(names.notna(), "").astype(str), counts, picoseconds]
     return np.asarray(pd.util.hash_pandas_object(pd.concat(same, axis=1), index=False), dtype=np.uint64)
 
 
 def split_work(terms: pd.DataFrame, coefficients: pd.Series) -> FloatArray:
-    """Seconds of the fixed work and of the rest, shape (n_jobs, 2)."""
-    fixed: BoolArray = np.array([_is_fixed(name) for name in terms.columns])
+    """Seconds of the fixed work, of the rest and of the exchange between GPUs, shape (n_jobs, 3)."""
+    parts = np.array([_part(name) for name in terms.columns])
     cost = terms.to_numpy(dtype=float) * coefficients.to_numpy()
-    return np.column_stack([cost[:, fixed].sum(axis=1), cost[:, ~fixed].sum(axis=1)])
+    return np.column_stack([cost[:, parts == part].sum(axis=1) for part in (_FIXED, _REST, _EXCHANGE)])
 
 
-def _is_fixed(name: str) -> bool:
-    return name.rsplit(":", 1)[-1] in _FIXED
+def _part(name: str) -> int:
+    last = name.rsplit(":", 1)[-1]
+    return _FIXED if last in _FIXED_TERMS else _EXCHANGE if last in PARALLEL_TERMS else _REST
 
 
 class Parts(NamedTuple):
     """What step times of jobs come from.
 
-    `device`: seconds of the fixed work and of the rest, shape (n_jobs, 2). `host`: seconds of launching. `scale`: of
+    `device`: seconds by part, as of `split_work`, shape (n_jobs, 3). `host`: seconds of launching. `scale`: of
     log errors of the device's time, in units of the conformity scores. `host_deviation`: of log errors of the host's.
     """
 
@@ -270,8 +287,8 @@ class Calibration:
     """What measured jobs say of their devices and of themselves.
 
     The Gaussian process is conditioned on the jobs measured on a device, for predictions on that device alone. A
-    measured job has, by `job_keys`, log factors for the fixed part of its work, the rest and the host, with their
-    covariance, and rows of what they were fitted to: seconds of both parts, launches, measured seconds, and seconds a
+    measured job has, by `job_keys`, log factors for the parts of its work (`split_work`) and for the host, with their
+    covariance, and rows of what they were fitted to: seconds of the parts, launches, measured seconds, and seconds a
     launch as they were known then, which the factor of the host is of.
     """
 
@@ -304,18 +321,18 @@ class Calibration:
         return change
 
     def fit_jobs(self, keys: IntArray, measured: FloatArray) -> None:
-        """Fit the factors of each job to what was measured of it, now and before; at one batch size the last counts.
+        """Fit the factors of each job to what was measured of it, now and before; of the same work the last counts.
 
         `measured`: as `rows`.
         """
         for key in np.unique(keys):
             number, new = int(key), measured[keys == key]
             rows = self.rows.get(number, new[:0])
-            is_kept = ~np.isclose(rows[:, None, :3], new[:, :3], rtol=1e-9, atol=0.0).all(axis=2).any(axis=1)
+            is_kept = ~np.isclose(rows[:, None, :4], new[:, :4], rtol=1e-9, atol=0.0).all(axis=2).any(axis=1)
             rows = np.vstack([rows[is_kept], new])
-            rows[:, 4] = new[0, 4]
+            rows[:, 5] = new[0, 5]
             self.rows[number] = rows
-            self.jobs[number] = _laplace(rows[:, :2], rows[:, 2] * rows[:, 4], rows[:, 3])
+            self.jobs[number] = _laplace(rows[:, :3], rows[:, 3] * rows[:, 5], rows[:, 4])
 
     def apply(self, X: pd.DataFrame, terms: pd.DataFrame, parts: Parts, change: FloatArray) -> Parts:
         """Calibrated parts, from those before calibration and `device_change`."""
@@ -325,11 +342,11 @@ class Calibration:
         for row in np.flatnonzero(np.isin(keys, np.array(list(self.jobs), dtype=np.uint64))):
             theta, covariance = self.jobs[int(keys[row])]
             if int(keys[row]) in self.rows:  # others that were measured later tell of other hosts
-                host[row] = launches[row] * self.rows[int(keys[row])][0, 4]
-            device[row], host[row] = parts.device[row] * np.exp(theta[:2]), host[row] * np.exp(theta[2])
+                host[row] = launches[row] * self.rows[int(keys[row])][0, 5]
+            device[row], host[row] = parts.device[row] * np.exp(theta[:3]), host[row] * np.exp(theta[3])
             share = device[row] / device[row].sum()
-            scale[row] = min(scale[row], float(np.sqrt(share @ covariance[:2, :2] @ share + _NOISE_STD**2)))
-            deviation[row] = min(deviation[row], float(np.sqrt(covariance[2, 2] + _NOISE_STD**2)))
+            scale[row] = min(scale[row], float(np.sqrt(share @ covariance[:3, :3] @ share + _NOISE_STD**2)))
+            deviation[row] = min(deviation[row], float(np.sqrt(covariance[3, 3] + _NOISE_STD**2)))
         return Parts(device, host, scale, deviation)
 
     def to_arrays(self, training: gp.Inputs) -> dict[str, Any]:
@@ -349,8 +366,8 @@ class Calibration:
             "measured_residuals": np.concatenate([np.empty(0), *(one.measured for one in found)]),
             **dict(zip(MEASURED_KEYS, rows, strict=True)),
             "job_keys": np.array(list(self.jobs), dtype=np.uint64),
-            "job_factors": np.array(factors, dtype=float).reshape(-1, 3),
-            "job_covariances": np.array(covariances, dtype=float).reshape(-1, 3, 3),
+            "job_factors": np.array(factors, dtype=float).reshape(-1, 4),
+            "job_covariances": np.array(covariances, dtype=float).reshape(-1, 4, 4),
             "job_of_row": np.repeat(np.array(list(self.rows), dtype=np.uint64), list(map(len, self.rows.values()))),
             "job_rows": np.vstack([_LATER["job_rows"], *self.rows.values()]),
         }
@@ -379,14 +396,14 @@ def _rows_by_name(names: pd.Series) -> list[tuple[str, IntArray]]:
 
 
 def _laplace(device: FloatArray, host: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Posterior mode and Laplace covariance of the log factors of both parts of the device's time, and of the host."""
+    """Posterior mode and Laplace covariance of the log factors of the parts of the device's time, and of the host."""
 
     def residuals(theta: FloatArray) -> FloatArray:
         """Residuals of the log measurements, then of the prior on the log factors, in standard deviations."""
-        steps = step_seconds(device @ np.exp(theta[:2]), host * np.exp(theta[2]))
+        steps = step_seconds(device @ np.exp(theta[:3]), host * np.exp(theta[3]))
         return np.concatenate([(np.log(steps) - np.log(y)) / _NOISE_STD, theta / _PRIOR_STD])
 
-    found = least_squares(residuals, np.zeros(3))
+    found = least_squares(residuals, np.zeros(4))
     return found.x, np.linalg.inv(found.jac.T @ found.jac)
 
 
@@ -547,8 +564,9 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
 
         Small steps tell how fast the host launches kernels, large ones how fast the device is: on each device the
         correction is conditioned on the latter, and on an effect that they have in common, beside what was measured
-        there before. With `jobs`, each measured job has factors for its fixed work, for the rest and for the host,
-        which hold at all batch sizes, and are fitted to all that was ever measured of it. A column ``device_time_s`` of
+        there before. With `jobs`, each measured job has factors for its fixed work, for the rest, for the exchange
+        between GPUs and for the host, which hold at all batch sizes and on any number of GPUs, and are fitted to all
+        that was ever measured of it. A column ``device_time_s`` of
         `X` holds seconds of the device, where a profiler told.
         """
         check_is_fitted(self, "coefficients_")
@@ -595,7 +613,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
     @classmethod
     def from_arrays(cls, arrays: Any) -> StepTimeModel:
         """Restore a model from what `to_arrays` returned, or from an opened ``.npz``."""
-        arrays = check_arrays({**_LATER, **arrays}, _STORED)
+        arrays = check_arrays(_with_later(arrays), _STORED)
         model = cls(*(int(value) for value in arrays["parameters"]))
         model.coefficients_ = pd.Series(arrays["coefficients_"], index=arrays["coefficient_names"].tolist())
         model.calibration_, model.hosts_ = Calibration.from_arrays(arrays), Hosts.from_arrays(arrays)
@@ -636,7 +654,15 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         return self._correction(X, inputs), change, scale, distances
 
     def _correction(self, X: pd.DataFrame, inputs: list[FloatArray]) -> FloatArray:
-        return gp.monotone_correction(inputs, self.gp_inputs_, self.dual_coef_, self._terms(X), self.coefficients_)
+        terms = self._terms(X)
+        found = gp.monotone_correction(inputs, self.gp_inputs_, self.dual_coef_, terms, self.coefficients_)
+        several = (X["n_gpus"] > 1).to_numpy(dtype=bool)
+        if several.any():
+            # Each of several GPUs does what one would do alone, and then they exchange.
+            one = X[several].assign(**{"n_gpus": 1, "n_nodes": 1, **{f"{WORK}{name}": 0.0 for name in PARALLEL_TERMS}})
+            alone = self._correction(one, self._inputs(one)) + np.log(self._work(one) / self._work(X[several]))
+            found[several] = np.maximum(found[several], alone)
+        return found
 
     def _unlike_training(self, X: pd.DataFrame, far: BoolArray) -> str:
         """What a warning says of jobs that are far from training: how many, and what is new in them."""

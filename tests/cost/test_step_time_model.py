@@ -125,6 +125,42 @@ def test_measurements_of_a_job_in_two_calls_count_as_in_one(model: StepTimeModel
     assert StepTimeModel.from_arrays(old).predict(jobs)[0] == pytest.approx(y[0], rel=0.1)
 
 
+def on_gpus(rows: pd.DataFrame, count: int, exchange_s: float = 1e-3) -> pd.DataFrame:
+    """The rows on several GPUs, whose gradients take a while to exchange."""
+    return rows.assign(n_gpus=count, **{"work:allreduce": exchange_s * (count > 1)})
+
+
+def test_a_step_on_several_gpus_is_no_faster_than_on_one(rows: pd.DataFrame) -> None:
+    """Those of two GPUs in training were measured on a quicker machine."""
+    quick = on_gpus(rows, 2).assign(y=0.7 * rows["y"])
+    model = fitted(pd.concat([on_gpus(rows, 1), quick], ignore_index=True))
+    assert (model.predict(on_gpus(rows, 2)) / model.predict(on_gpus(rows, 1)) > 1 - 1e-9).all()
+
+
+def test_a_job_measured_on_some_gpus_is_known_on_others(model: StepTimeModel, rows: pd.DataFrame) -> None:
+    jobs = pd.concat([on_gpus(rows.iloc[[0]], count, 0.5) for count in (1, 2, 8)], ignore_index=True)
+    plain = model.predict(jobs)
+    one = StepTimeModel.from_arrays(model.to_arrays()).calibrate(jobs[:1], 3 * plain[:1])
+    work = one.predict(jobs) - 0.5 * (jobs["n_gpus"] > 1)
+    np.testing.assert_allclose(work, 3 * plain[0], rtol=0.1)
+    # Links that are slow besides, as two and more GPUs tell.
+    both = StepTimeModel.from_arrays(model.to_arrays()).calibrate(jobs[:2], [plain[0], plain[0] + 4])
+    np.testing.assert_allclose(both.predict(jobs), plain[0] + [0, 4, 4], rtol=0.1)
+
+
+def test_jobs_calibrated_before_exchange_was_apart_are_still_known(model: StepTimeModel, rows: pd.DataFrame) -> None:
+    copy = StepTimeModel.from_arrays(model.to_arrays()).calibrate(rows[:3], 3 * rows["y"][:3])
+    arrays = copy.to_arrays()
+    kept = [0, 1, 3]
+    arrays |= {
+        "job_factors": arrays["job_factors"][:, kept],
+        "job_covariances": arrays["job_covariances"][:, kept][:, :, kept],
+        "job_rows": arrays["job_rows"][:, [0, 1, 3, 4, 5]],
+    }
+    old = StepTimeModel.from_arrays(arrays)
+    np.testing.assert_allclose(old.predict_all(rows, [90]), copy.predict_all(rows, [90]), rtol=1e-6)
+
+
 def test_a_job_is_recognised_however_its_table_was_stored(model: StepTimeModel, rows: pd.DataFrame) -> None:
     few = rows.iloc[:3].assign(framework_version=["2.4", None, np.nan])
     copy = StepTimeModel.from_arrays(model.to_arrays()).calibrate(few, 3 * few["y"])
