@@ -5,7 +5,7 @@
 The bundled model is calibrated with the jobs of one network on one device and in one precision, at all batch sizes, and
 predicts those at the same batch a GPU. Sequence lengths of these networks were assumed, so that uncalibrated
 predictions are far off. Forty curves of each project, drawn once, were looked at while `CostModel.calibrate` was made
-(``development``); the others served once (``scoring``).
+(``development``); fifty others, where there are so many, served once (``scoring``).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from gpudemand.cost import CostModel
 
 log = logging.getLogger(__name__)
 _SOURCES, _CURVE = ("lambda_pytorch", "sia_pollux"), ["network", "device_name", "precision"]
-#: Numbers of GPUs that were measured, the most rows of a curve that are predicted, and curves of development.
-_TOLD, _MOST, _DEVELOPMENT = ((1,), (1, 2), (2,)), 20, 40
+#: Numbers of GPUs that were measured, the most rows of a curve that are predicted, and curves of both parts.
+_TOLD, _MOST, _DEVELOPMENT, _SCORING = ((1,), (1, 2), (2,)), 20, 40, 50
 
 
 def run(data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
@@ -41,7 +41,7 @@ def run(data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
         by_curve = [rows for _, rows in table.groupby(_CURVE, observed=True)]
         curves = [rows for rows in by_curve if rows["n_gpus"].min() == 1 < rows["n_gpus"].max()]
         order = rng.permutation(len(curves))
-        parts = {"development": order[:_DEVELOPMENT], "scoring": order[_DEVELOPMENT:]}
+        parts = {"development": order[:_DEVELOPMENT], "scoring": order[_DEVELOPMENT:][:_SCORING]}
         for name, numbers in parts.items():
             for told in _TOLD if len(numbers) else ():
                 found = pd.concat([_told(model, curves[number], told) for number in numbers])
