@@ -113,13 +113,30 @@ def unknown_status(jobs: pd.DataFrame, words: pd.Series, usable: BoolArray) -> l
     return [f"{what}: such jobs count {' and '.join(counts)}. Write pending, running, completed, failed ..."]
 
 
-def complete_period(attrs: Mapping[Any, Any]) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
-    """From when until when a log is complete, None where it is so from its begin or to its end.
+def complete_period(
+    attrs: Mapping[Any, Any], first: pd.Timestamp, newest: pd.Timestamp, *, runs: bool
+) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
+    """From when until when a log, or a part of it, is complete; None where it is so from its first or to its newest time.
 
-    `attrs`: of its table, or those that a file of it keeps.
+    A part keeps the attributes of the log. What they say of the time before its first job, or after its newest time if
+    no job of it still runs then, is of the log and not of the part.
+
+    `attrs`: of its table, or those that a file of it keeps. `first`, `newest`: of its times. `runs`: whether a job of
+    it has not ended.
     """
-    begin, until = (attrs.get(name) for name in (COMPLETE_FROM, COMPLETE_UNTIL))
-    return begin and pd.to_datetime(begin, utc=True), until and pd.to_datetime(until, utc=True)
+    stated = (attrs.get(name) for name in (COMPLETE_FROM, COMPLETE_UNTIL))
+    begin, until = (time and pd.to_datetime(time, utc=True) for time in stated)
+    if begin is not None and begin <= first:
+        begin = None
+    if until is not None and until >= newest and not runs:
+        until = None
+    return begin, until
+
+
+def complete_period_of(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
+    """`complete_period` of a canonical job table."""
+    first, newest = jobs[["submit", "start"]].min().min(), jobs[["submit", "start", "end"]].max().max()
+    return complete_period(jobs.attrs, first, newest, runs=bool(_running(jobs).any()))
 
 
 def _without_planned_ends(jobs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:

@@ -88,7 +88,8 @@ def _checked_bounds(db: duckdb.DuckDBPyConnection, name: str) -> Bounds | None:
     """Bounds of the view ``runs``; an `InputError` counts the rows that no total can include, by reason."""
     # Of rows that count, none begins before its submission or ends before it begins.
     query = """SELECT reason, count(*), min(submit_us), max(coalesce(end_us, begin_us)), count(*) FILTER (gpus IS NULL),
-        count(*) FILTER (unknown_end), count(*) FILTER (gave_up AND gpus > 0) FROM runs GROUP BY 1 ORDER BY 2 DESC, 1"""
+        count(*) FILTER (unknown_end), count(*) FILTER (gave_up AND gpus > 0),
+        count(*) FILTER (end_us IS NULL AND NOT waiting) FROM runs GROUP BY 1 ORDER BY 2 DESC, 1"""
     rows = db.execute(query).fetchall()
     counts = {reason: n for reason, n, *_ in rows if reason}
     if _maybe_duplicates(db, sum(row[1] for row in rows)):
@@ -263,7 +264,8 @@ KEYS = ("user", "group", "cluster", "partition", "qos", "gpu_type", "status")
 class Bounds:
     """First and last time of a log in microseconds since 1970, and counts of jobs.
 
-    These are jobs with unknown GPUs, with an unknown end, and those that were cancelled while they waited.
+    These are jobs with unknown GPUs, with an unknown end, those that were cancelled while they waited, and those that
+    have not ended.
     """
 
     begin: int
@@ -271,6 +273,7 @@ class Bounds:
     unknown_gpus: int
     unknown_end: int
     gave_up: int
+    running: int
 
 
 @contextmanager

@@ -167,6 +167,36 @@ def test_a_log_of_what_ran_since_a_day_counts_from_then_on() -> None:
     assert f"before {first:%Y-%m-%d %H:%M} UTC" in doubts(checked.attrs)[0]
 
 
+@pytest.mark.parametrize("as_file", [False, True])
+@pytest.mark.parametrize("column", ["submit", "end"])
+def test_a_part_of_a_log_covers_its_own_time_only(column, as_file, tmp_path) -> None:
+    whole = full_cluster()
+    attrs = {"complete_from": "2025-09-01T00:00:00+00:00", "complete_until": NOW.isoformat()}
+    whole.attrs |= attrs
+    cut = pd.Timestamp("2025-11-10", tz="UTC")
+    part = whole[whole["submit"] >= cut if column == "submit" else whole["end"] < cut]
+    assert part.attrs.items() >= attrs.items()
+    write_jobs(part, tmp_path / "part.parquet")
+    usage = usage_series(tmp_path / "part.parquet" if as_file else part, by=None, value="gpus")
+    begin, end = ("2025-11-10", "2026-01-18") if column == "submit" else ("2025-09-01", "2025-11-09")
+    assert usage["ds"].iloc[[0, -1]].dt.strftime("%Y-%m-%d").tolist() == [begin, end]
+    source = source_of(part, Settings(), None)
+    assert f"{source.begin:%Y-%m-%d}" == begin
+    assert source.settings.end == (NOW if column == "submit" else part["submit"].max())
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_quiet_last_days_of_a_log_are_kept_where_a_job_runs_after_them(as_file, tmp_path) -> None:
+    whole = full_cluster()
+    jobs = whole[whole["end"].isna() | (whole["end"] < NOW - pd.Timedelta("20D"))]
+    jobs.attrs["complete_until"] = NOW.isoformat()
+    jobs = jobs.assign(gpus=jobs["gpus"].where(jobs["end"].notna(), 0.0))
+    write_jobs(jobs, tmp_path / "jobs.parquet")
+    usage = usage_series(tmp_path / "jobs.parquet" if as_file else jobs, by=None, value="gpus")
+    assert usage.attrs["until"] == NOW.isoformat()
+    assert usage["y"].tail(20).tolist() == [0.0] * 20
+
+
 def part_of(whole: pd.DataFrame, part: str) -> pd.DataFrame:
     """What a log has that holds ended jobs only, or what ran since a day, with a record before it never closed."""
     since = pd.Timestamp("2025-10-01", tz="UTC")
