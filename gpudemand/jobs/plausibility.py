@@ -116,7 +116,7 @@ def unknown_status(jobs: pd.DataFrame, words: pd.Series, usable: BoolArray) -> l
 def complete_period(
     attrs: Mapping[Any, Any], first: pd.Timestamp, newest: pd.Timestamp, *, runs: bool
 ) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
-    """From when until when a log, or a part of it, is complete; None where it is so from its first or to its newest time.
+    """From when until when a log or a part of it is complete, None where it is so from its first or to its newest time.
 
     A part keeps the attributes of the log. What they say of the time before its first job, or after its newest time if
     no job of it still runs then, is of the log and not of the part.
@@ -365,7 +365,6 @@ def _complete_from(jobs: pd.DataFrame, held: pd.DataFrame) -> tuple[pd.Timestamp
 
 
 def _tracked_from(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, list[str]]:
-    """Time from which on GPUs are in a log, where its jobs had none before though those like them do after."""
     ran = jobs[(begin_times(jobs).notna() & jobs["gpus"].notna()).to_numpy(dtype=bool)]
     has = (ran["gpus"] > 0).to_numpy(dtype=bool)
     if has.all() or not has.any():
@@ -377,12 +376,19 @@ def _tracked_from(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, list[str]]:
     queue = queue.fillna("").astype(object)
     with_gpus = queue.isin(set(queue[has])).to_numpy(dtype=bool)
     before, after = with_gpus & (times < first).to_numpy(), with_gpus & (times >= first).to_numpy()
-    share = has[after].mean()
-    if before.sum() < _MIN_JOBS or share < 0.5 or (1 - share) ** float(before.sum()) > _CHANCE:
+    return tracked_since(pd.Timestamp(first).tz_convert("UTC"), int(before.sum()), has[after].mean())
+
+
+def tracked_since(begin: pd.Timestamp, before: int, share: float) -> tuple[pd.Timestamp | None, list[str]]:
+    """Time from which on GPUs are in a log, where its jobs had none before though those like them do after; and why.
+
+    `begin`: of the first job with GPUs. `before`: number of jobs before it, of queues with GPUs. `share`: of those
+    after it, how many have GPUs.
+    """
+    if before < _MIN_JOBS or share < 0.5 or (1 - share) ** float(before) > _CHANCE:
         return None, []
-    begin = pd.Timestamp(first).tz_convert("UTC")
     return begin, [
-        f"none of {format_count(before.sum())} jobs before {begin:%Y-%m-%d} names a GPU, and {share:.0%} of those "
+        f"none of {format_count(before)} jobs before {begin:%Y-%m-%d} names a GPU, and {share:.0%} of those "
         "after it in the same queues do: GPUs were not recorded before (Slurm: AccountingStorageTRES=gres/gpu). The "
         "log counts from that day on."
     ]

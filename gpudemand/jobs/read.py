@@ -329,7 +329,7 @@ def _latest(jobs: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
 
     Those that wait for something other than GPUs are left out as well.
     """
-    reasons, waits = np.full(len(jobs), REPLACED, dtype=object), _not_eligible(jobs)
+    reasons, waits = np.full(len(jobs), REPLACED, dtype=object), not_eligible(jobs)
     reasons[waits] = NOT_ELIGIBLE
     tasks = slurm.with_array_tasks(_rows(jobs, ~waits))
     rows = tasks.index.to_numpy()
@@ -343,7 +343,7 @@ def _latest(jobs: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
     return submitted_again(_rows(tasks, ~replaced).reset_index(drop=True)), reasons
 
 
-def _not_eligible(jobs: pd.DataFrame) -> BoolArray:
+def not_eligible(jobs: pd.DataFrame) -> BoolArray:
     """Jobs that wait for their user, another job or a time, in logs that give the reason."""
     if "reason" not in jobs:
         return np.zeros(len(jobs), dtype=bool)

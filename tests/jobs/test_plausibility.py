@@ -111,6 +111,18 @@ def test_time_before_gpus_were_recorded_is_no_history() -> None:
     assert not doubts(plausible(jobs).attrs)
 
 
+def test_usage_of_a_store_begins_when_gpus_were_recorded(tmp_path) -> None:
+    jobs = full_cluster()
+    begin = jobs["start"][jobs["start"] >= pd.Timestamp("2025-12-01", tz="UTC")].min().floor("s")
+    store = stored(jobs.assign(gpus=jobs["gpus"].where(jobs["start"] >= begin, 0.0)), tmp_path)
+    with pytest.warns(UnlikelyJobsWarning, match="GPUs were not recorded before"):
+        read = read_jobs(store)
+    with pytest.warns(UnlikelyJobsWarning, match="GPUs were not recorded before"):
+        usage = usage_series(store, by=None)
+    assert read.attrs["complete_from"] == begin.isoformat()
+    pd.testing.assert_frame_equal(usage, usage_series(read, by=None))
+
+
 def test_a_record_that_was_never_closed_ends_at_its_limit() -> None:
     start = pd.date_range("2025-06-01", periods=800, freq="6h", tz="UTC")
     jobs = pd.DataFrame({"group": "a", "start": start, "end": start + pd.Timedelta("6h"), "gpus": 8.0})
@@ -213,9 +225,10 @@ def stored(jobs: pd.DataFrame, folder: Path) -> Path:
     """A store of jobs, as Slurm prints them."""
     times = jobs[["submit", "start", "end"]].apply(lambda t: t.dt.strftime("%Y-%m-%dT%H:%M:%S").fillna("Unknown"))
     limits = (jobs["requested_time"] / 60).map(lambda minutes: "" if pd.isna(minutes) else f"{minutes:.0f}")
-    cells = (jobs["job_id"], jobs["user"], jobs["status"].str.upper(), *(times[name] for name in times), limits)
-    lines = ["|".join([*row, "c", "gres/gpu=4"]) for row in zip(*cells, strict=True)]
-    header = "JobIDRaw|User|State|Submit|Start|End|TimelimitRaw|Cluster|AllocTRES"
+    tres = jobs["gpus"].map("gres/gpu={:.0f}".format)
+    cells = (jobs["job_id"], jobs["user"], jobs["status"].str.upper(), *(times[name] for name in times), limits, tres)
+    lines = ["|".join([*row, "c"]) for row in zip(*cells, strict=True)]
+    header = "JobIDRaw|User|State|Submit|Start|End|TimelimitRaw|AllocTRES|Cluster"
     (folder / "dump.psv").write_text("\n".join([header, *lines, ""]))
     pull_slurm(folder / "store", files=[folder / "dump.psv"], tz="UTC")
     return folder / "store"
