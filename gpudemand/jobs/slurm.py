@@ -436,7 +436,8 @@ def sacct(log: LogColumns) -> pd.DataFrame:
         else map_unique(log.text("Elapsed"), parse_slurm_seconds, "float64")
     )
     stopped = map_unique(log.text("Suspended"), parse_slurm_seconds, "float64")
-    moments = log.parser.of_length(log.time("Start"), log.time("End"), elapsed + stopped.fillna(0.0))
+    submit, start, end = (log.time(name) for name in ("Submit", "Start", "End"))
+    moments = log.parser.of_length(submit, start, end, elapsed + stopped.fillna(0.0))
     jobs = pd.DataFrame(
         {
             "job_id": job_id,
