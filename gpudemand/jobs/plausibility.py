@@ -423,19 +423,40 @@ def unlikely_jobs(jobs: pd.DataFrame, installed: Any = None) -> list[str]:
     Times are unlikely where at most 5 % of the jobs lie before or after a gap of a year that is longer than all
     other jobs span. A number of GPUs is where it is at least ten times that of all jobs but at most 1 %, and more than
     twice what all others held at once, so that the cluster was never half full without it, unless as many are
-    installed. Utilization is where GPUs would have worked for longer than they were held.
+    installed. Utilization is where GPUs would have worked for longer than they were held. Tables that were put together
+    (``merge``, ``concat``) have lost from when on they are complete, which is said where it shows.
 
     `jobs`: canonical job table. `installed`: GPUs at the most, or a number for each time.
 
     >>> times = pd.date_range("2026-03-01", periods=50, tz="UTC").to_series(index=range(50))
     >>> times[3] = pd.Timestamp("1970-01-01", tz="UTC")
     >>> jobs = pd.DataFrame({"submit": times, "start": times, "end": times, "gpus": 0, "status": "failed"})
+    >>> jobs = jobs.assign(user="ada")
     >>> text = unlikely_jobs(jobs.assign(job_id=range(50)))[0]
     >>> text.split("; ")[0]
     '1 of 50 jobs has a submission, start and end years from those of all others (job 3: 1 Jan 1970)'
     """
     said = [*_unlikely_times(jobs), *_unlikely_gpus(jobs, installed), *without_impossible_use(jobs)[1]]
-    return [*said, *_ended_without_start(jobs), *_without_gpus(jobs)]
+    return [*said, *_ended_without_start(jobs), *_without_gpus(jobs), *_survivors(jobs)]
+
+
+def _survivors(jobs: pd.DataFrame) -> list[str]:
+    """Sentences on a table that counts in a time of which it holds only the jobs that still ran later."""
+    if jobs.attrs.get("kind", "measured") != "measured":
+        return []
+    stated, is_open = complete_period_of(jobs)[0], jobs["end"].isna().to_numpy()
+    closed, _ = _without_runaways(jobs.reset_index(drop=True), jobs[["submit", "start", "end"]].max().max())
+    held = held_by(closed[~is_open | closed["end"].isna()])
+    if stated is not None:
+        held = held[held["begin"] >= stated.timestamp()]
+    begin, _ = survivors_before(held["end"].min(), begin_of_log(held))
+    if begin is None:
+        return []
+    return [
+        f"no job of this table ended before {begin:%Y-%m-%d %H:%M} UTC, though many began: of the time before, it "
+        "holds only the jobs that still ran then, which count as if there had been no others. Let it begin then: "
+        f"jobs.attrs['complete_from'] = '{begin.isoformat()}' (merge and concat lose what read_jobs wrote there)."
+    ]
 
 
 def _ended_without_start(jobs: pd.DataFrame) -> list[str]:

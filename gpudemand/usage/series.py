@@ -157,8 +157,8 @@ def usage_series(
     A missing start counts as the submit, unless the job is known to be pending.
 
     Whether a log is complete, and which of its records were never closed, only `read_jobs` looks at: a file that nobody
-    read (``gpudemand convert`` reads it) counts from its first to its last time as it stands. In a store, records that
-    were never closed count as running.
+    read (``gpudemand convert`` reads it) counts from its first to its last time as it stands, as does a table that has
+    lost its ``attrs``, in ``merge`` or ``concat``. In a store, records that were never closed count as running.
 
     A full cluster bounds what is held, not what is wanted. Jobs that have not ended are wanted for an expected run
     time: the share of their requested time that earlier jobs took which took at least as much of theirs, or without
