@@ -22,6 +22,7 @@ _LOOKS = {
     "slurmdbd": r"(?=.*\bid_job\b)(?=.*\btres_alloc\b)",
     "focus": r"(?=.*\bChargePeriodStart\b)(?=.*\bConsumedQuantity\b)",
 }
+
 _TABLE = "a table with user, submit, start, end and gpus"
 #: Command -> what its output, which has no times or no GPUs or is for people, begins like; and what can be read.
 _OUTPUTS = {
