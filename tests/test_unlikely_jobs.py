@@ -54,6 +54,29 @@ def test_several_dates_are_counted_together_but_not_a_part_of_the_log():
     assert len(sentences(changed(slice(0, 10), submit=early, start=early, end=early))) == 1
 
 
+def survivors(**attrs):
+    """Jobs of six hours, and every eighth of ten days, of which those are left that ran since the first of March."""
+    start = pd.Series(pd.date_range("2026-02-01", "2026-03-31", freq="3h", tz="UTC"))
+    end = start + pd.to_timedelta([240 if job % 8 == 0 else 6 for job in range(len(start))], unit="h")
+    jobs = pd.DataFrame({"user": "ada", "submit": start, "start": start, "end": end, "gpus": 1.0})
+    jobs = check_jobs(jobs[end >= pd.Timestamp("2026-03-01", tz="UTC")])
+    jobs.attrs = attrs
+    return jobs
+
+
+@pytest.mark.parametrize("attrs", [{}, {"kind": "measured", "complete_from": "2026-01-15T00:00:00+00:00"}])
+def test_what_still_ran_when_a_table_begins_is_named_unless_it_says_when_it_does(attrs):
+    (text,) = sentences(survivors(**attrs))
+    assert text.startswith("no job of this table ended before 2026-03-01 00:00 UTC, though many began")
+    jobs = survivors(complete_from=text.split("'")[3])
+    assert sentences(jobs) == []
+    assert gd.usage_series(jobs)["ds"].min() == pd.Timestamp("2026-03-01", tz="UTC")
+
+
+def test_a_trace_that_is_published_begins_where_it_was_cut():
+    assert sentences(survivors(kind="public trace")) == []
+
+
 def test_months_without_jobs_are_no_mistake():
     old = "2025-04-01"  # nine months before all others, which span 40 days
     assert sentences(changed(slice(0, 0), submit=old, start=old, end=old)) == []

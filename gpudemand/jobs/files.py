@@ -126,6 +126,12 @@ def open_binary(path: Path) -> Iterator[io.BufferedReader]:
         raise InputError(f"{path.name!r} cannot be read ({error.strerror or error}).") from error
 
 
+def first_bytes(path: Path) -> str:
+    """Text with which a file begins."""
+    with open_binary(path) as file:
+        return file.peek(4096)[:4096].removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+
+
 def _decompress(raw: io.BufferedReader) -> io.BufferedReader:
     if raw.peek(2)[:2] != b"\x1f\x8b":
         return raw
@@ -305,7 +311,7 @@ def _header(line: str, delimiter: str, source: str) -> list[str]:
     if re.fullmatch(r"sep=.", line.strip(), re.IGNORECASE):
         raise InputError(f"the first line of {source!r}, {line.strip()!r}, is for spreadsheets only; remove it.")
     if line.lstrip()[0] in "{[":
-        raise InputError(f"{source!r} is JSON; export it as CSV or Parquet, from Slurm with sacct -P.")
+        raise InputError(f"{source!r} is JSON; export it as CSV or Parquet.")
     if delimiter != ",":
         return [name.strip() for name in line.split(delimiter)]
     try:

@@ -113,13 +113,30 @@ def unknown_status(jobs: pd.DataFrame, words: pd.Series, usable: BoolArray) -> l
     return [f"{what}: such jobs count {' and '.join(counts)}. Write pending, running, completed, failed ..."]
 
 
-def complete_period(attrs: Mapping[Any, Any]) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
-    """From when until when a log is complete, None where it is so from its begin or to its end.
+def complete_period(
+    attrs: Mapping[Any, Any], first: pd.Timestamp, newest: pd.Timestamp, *, runs: bool
+) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
+    """From when until when a log or a part of it is complete, None where it is so from its first or to its newest time.
 
-    `attrs`: of its table, or those that a file of it keeps.
+    A part keeps the attributes of the log. What they say of the time before its first job, or after its newest time if
+    no job of it still runs then, is of the log and not of the part.
+
+    `attrs`: of its table, or those that a file of it keeps. `first`, `newest`: of its times. `runs`: whether a job of
+    it has not ended.
     """
-    begin, until = (attrs.get(name) for name in (COMPLETE_FROM, COMPLETE_UNTIL))
-    return begin and pd.to_datetime(begin, utc=True), until and pd.to_datetime(until, utc=True)
+    stated = (attrs.get(name) for name in (COMPLETE_FROM, COMPLETE_UNTIL))
+    begin, until = (time and pd.to_datetime(time, utc=True) for time in stated)
+    if begin is not None and begin <= first:
+        begin = None
+    if until is not None and until >= newest and not runs:
+        until = None
+    return begin, until
+
+
+def complete_period_of(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
+    """`complete_period` of a canonical job table."""
+    first, newest = jobs[["submit", "start"]].min().min(), jobs[["submit", "start", "end"]].max().max()
+    return complete_period(jobs.attrs, first, newest, runs=bool(_running(jobs).any()))
 
 
 def _without_planned_ends(jobs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -348,7 +365,6 @@ def _complete_from(jobs: pd.DataFrame, held: pd.DataFrame) -> tuple[pd.Timestamp
 
 
 def _tracked_from(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, list[str]]:
-    """Time from which on GPUs are in a log, where its jobs had none before though those like them do after."""
     ran = jobs[(begin_times(jobs).notna() & jobs["gpus"].notna()).to_numpy(dtype=bool)]
     has = (ran["gpus"] > 0).to_numpy(dtype=bool)
     if has.all() or not has.any():
@@ -360,12 +376,19 @@ def _tracked_from(jobs: pd.DataFrame) -> tuple[pd.Timestamp | None, list[str]]:
     queue = queue.fillna("").astype(object)
     with_gpus = queue.isin(set(queue[has])).to_numpy(dtype=bool)
     before, after = with_gpus & (times < first).to_numpy(), with_gpus & (times >= first).to_numpy()
-    share = has[after].mean()
-    if before.sum() < _MIN_JOBS or share < 0.5 or (1 - share) ** float(before.sum()) > _CHANCE:
+    return tracked_since(pd.Timestamp(first).tz_convert("UTC"), int(before.sum()), has[after].mean())
+
+
+def tracked_since(begin: pd.Timestamp, before: int, share: float) -> tuple[pd.Timestamp | None, list[str]]:
+    """Time from which on GPUs are in a log, where its jobs had none before though those like them do after; and why.
+
+    `begin`: of the first job with GPUs. `before`: number of jobs before it, of queues with GPUs. `share`: of those
+    after it, how many have GPUs.
+    """
+    if before < _MIN_JOBS or share < 0.5 or (1 - share) ** float(before) > _CHANCE:
         return None, []
-    begin = pd.Timestamp(first).tz_convert("UTC")
     return begin, [
-        f"none of {format_count(before.sum())} jobs before {begin:%Y-%m-%d} names a GPU, and {share:.0%} of those "
+        f"none of {format_count(before)} jobs before {begin:%Y-%m-%d} names a GPU, and {share:.0%} of those "
         "after it in the same queues do: GPUs were not recorded before (Slurm: AccountingStorageTRES=gres/gpu). The "
         "log counts from that day on."
     ]
@@ -400,19 +423,40 @@ def unlikely_jobs(jobs: pd.DataFrame, installed: Any = None) -> list[str]:
     Times are unlikely where at most 5 % of the jobs lie before or after a gap of a year that is longer than all
     other jobs span. A number of GPUs is where it is at least ten times that of all jobs but at most 1 %, and more than
     twice what all others held at once, so that the cluster was never half full without it, unless as many are
-    installed. Utilization is where GPUs would have worked for longer than they were held.
+    installed. Utilization is where GPUs would have worked for longer than they were held. Tables that were put together
+    (``merge``, ``concat``) have lost from when on they are complete, which is said where it shows.
 
     `jobs`: canonical job table. `installed`: GPUs at the most, or a number for each time.
 
     >>> times = pd.date_range("2026-03-01", periods=50, tz="UTC").to_series(index=range(50))
     >>> times[3] = pd.Timestamp("1970-01-01", tz="UTC")
     >>> jobs = pd.DataFrame({"submit": times, "start": times, "end": times, "gpus": 0, "status": "failed"})
+    >>> jobs = jobs.assign(user="ada")
     >>> text = unlikely_jobs(jobs.assign(job_id=range(50)))[0]
     >>> text.split("; ")[0]
     '1 of 50 jobs has a submission, start and end years from those of all others (job 3: 1 Jan 1970)'
     """
     said = [*_unlikely_times(jobs), *_unlikely_gpus(jobs, installed), *without_impossible_use(jobs)[1]]
-    return [*said, *_ended_without_start(jobs), *_without_gpus(jobs)]
+    return [*said, *_ended_without_start(jobs), *_without_gpus(jobs), *_survivors(jobs)]
+
+
+def _survivors(jobs: pd.DataFrame) -> list[str]:
+    """Sentences on a table that counts in a time of which it holds only the jobs that still ran later."""
+    if jobs.attrs.get("kind", "measured") != "measured":
+        return []
+    stated, is_open = complete_period_of(jobs)[0], jobs["end"].isna().to_numpy()
+    closed, _ = _without_runaways(jobs.reset_index(drop=True), jobs[["submit", "start", "end"]].max().max())
+    held = held_by(closed[~is_open | closed["end"].isna()])
+    if stated is not None:
+        held = held[held["begin"] >= stated.timestamp()]
+    begin, _ = survivors_before(held["end"].min(), begin_of_log(held))
+    if begin is None:
+        return []
+    return [
+        f"no job of this table ended before {begin:%Y-%m-%d %H:%M} UTC, though many began: of the time before, it "
+        "holds only the jobs that still ran then, which count as if there had been no others. Let it begin then: "
+        f"jobs.attrs['complete_from'] = '{begin.isoformat()}' (merge and concat lose what read_jobs wrote there)."
+    ]
 
 
 def _ended_without_start(jobs: pd.DataFrame) -> list[str]:

@@ -20,7 +20,8 @@ from gpudemand.jobs import billing, log_formats, schedulers, slurm, swf
 from gpudemand.jobs.columns import LogColumns
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, TextTable, as_file, check_header, existing_path, read_table
 from gpudemand.jobs.plausibility import doubts, plausible, unknown_status
-from gpudemand.jobs.schedulers import output_of, recognise, scheduled
+from gpudemand.jobs.recognition import output_of, recognise
+from gpudemand.jobs.schedulers import scheduled
 from gpudemand.jobs.schema import COLUMNS, KINDS, OTHER_KEYS
 from gpudemand.jobs.table import (
     as_jobs,
@@ -329,7 +330,7 @@ def _latest(jobs: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
 
     Those that wait for something other than GPUs are left out as well.
     """
-    reasons, waits = np.full(len(jobs), REPLACED, dtype=object), _not_eligible(jobs)
+    reasons, waits = np.full(len(jobs), REPLACED, dtype=object), not_eligible(jobs)
     reasons[waits] = NOT_ELIGIBLE
     tasks = slurm.with_array_tasks(_rows(jobs, ~waits))
     rows = tasks.index.to_numpy()
@@ -343,7 +344,7 @@ def _latest(jobs: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
     return submitted_again(_rows(tasks, ~replaced).reset_index(drop=True)), reasons
 
 
-def _not_eligible(jobs: pd.DataFrame) -> BoolArray:
+def not_eligible(jobs: pd.DataFrame) -> BoolArray:
     """Jobs that wait for their user, another job or a time, in logs that give the reason."""
     if "reason" not in jobs:
         return np.zeros(len(jobs), dtype=bool)
@@ -458,7 +459,9 @@ def _open(path: Path, name: str, tz: object, origin: object, limits: Limits, col
         for given in table.names:
             likely = given.strip().lower()
             if likely in names and likely != given and likely not in table.names:
-                raise InputError(f"{table.source!r} has a column {given!r}; rename it to {likely!r}.{_likely(table)}")
+                other = output_of(path)
+                how = f".{other}" if other else f"; rename it to {likely!r}.{_likely(table)}"
+                raise InputError(f"{table.source!r} has a column {given!r}{how}")
     try:
         check_header(table, spec.columns)
     except InputError as error:

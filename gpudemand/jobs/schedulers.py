@@ -17,7 +17,7 @@ import pyarrow as pa
 from gpudemand._array import STRING
 from gpudemand._validation import InputError
 from gpudemand.jobs.columns import LogColumns, canonical_status, map_unique, start_unstarted_at_end
-from gpudemand.jobs.files import LIMITS, Limits, TextTable, line_blocks, open_binary, read_json, read_table
+from gpudemand.jobs.files import LIMITS, Limits, TextTable, first_bytes, line_blocks, read_json, read_table
 from gpudemand.jobs.plausibility import not_counted
 from gpudemand.jobs.times import EPOCH
 from gpudemand.units import RESERVATIONS, format_number_of, gpu_share, parse_slurm_seconds
@@ -390,7 +390,7 @@ def _refuses(what: str) -> Callable[[Opener], Opener]:
 @_refuses("lsb.acct or bhist -l of LSF")
 def open_lsf(path: Path, limits: Limits = LIMITS) -> TextTable:
     """Read the accounting of LSF: ``lsb.acct``, or what ``bhist -l`` prints."""
-    return (_bhist if re.match(r"\s*Job <", _first_bytes(path)) else _open_lsf)(path, limits)
+    return (_bhist if re.match(r"\s*Job <", first_bytes(path)) else _open_lsf)(path, limits)
 
 
 _CONDOR_STATUS = ("", "pending", "running", "cancelled", "completed", "pending", "running", "running")
@@ -399,7 +399,7 @@ _CONDOR_STATUS = ("", "pending", "running", "cancelled", "completed", "pending",
 @_refuses("a history of HTCondor, as -json, -long or -af:h print it, with ClusterId")
 def open_htcondor(path: Path, limits: Limits = LIMITS) -> TextTable:
     """Read the history of HTCondor: of ``-json``, ``-long``, ``-af:h`` and ``-format`` as CSV."""
-    kind = _first_bytes(path).lstrip()
+    kind = first_bytes(path).lstrip()
     if kind[:1] in "[{":
         found = read_json(path, limits)
         rows = [(number, ad) for number, ad in enumerate(found if isinstance(found, list) else [found], start=1)]
@@ -427,7 +427,7 @@ def _classads(path: Path, limits: Limits) -> Iterator[tuple[int, Record]]:
 
 def _rows(path: Path, limits: Limits) -> list[tuple[int, Record]]:
     """Rows of a table with a header, separated by commas or by blanks."""
-    if "," in _first_bytes(path).partition("\n")[0]:
+    if "," in first_bytes(path).partition("\n")[0]:
         table = read_table(path, limits)
         return list(zip(table.lines.tolist(), table.rows.to_pylist(), strict=True))
     lines = [line.split() for _, block in line_blocks(path, limits) for line in block.to_pylist()]
@@ -732,68 +732,3 @@ def _dbd_text(log: LogColumns, name: str) -> pd.Series:
 def _dbd_gpus(text: str, log: LogColumns, ids: Sequence[str]) -> float:
     counts = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
     return sum(float(counts.get(each, 0)) * log.gpu_share.get(each, 1.0) for each in ids)
-
-
-def _first_bytes(path: Path) -> str:
-    with open_binary(path) as file:
-        return file.peek(4096)[:4096].removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
-
-
-#: Format -> what the first lines of its files are like.
-_LOOKS = {
-    "pbs": r"\s*\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Za-z];",
-    "lsf": r'\s*(?:"[A-Z_]+" "[\d.]+" \d+ |Job <[^>]+>.*, User <)',
-    "sge": r"(?:#.*\n)*[^:\n]+:[^:\n]*:[^:\n]*:[^:\n]*:[^:\n]*:\d+:[^:\n]*:-?\d+:\d+:\d+:\d+:",
-    "htcondor": r'\s*[\[{][\s\S]*"ClusterId"|\w+ = [\s\S]*\n(?:ClusterId|Owner) = |[\w ,]*\bClusterId\b',
-    "sacct": r'\s*\{[\s\S]*"(?:tres|tres_alloc_str|job_state|allocation_nodes)"|JobID(?:Raw)?\|',
-    "opencost": r'\s*[\[{][\s\S]*"(?:gpuHours|minutes)"',
-    "pods": r'\s*\{[\s\S]*"(?:Pod|PodList)"',
-    "prometheus": r'\s*\{[\s\S]*"resultType"',
-    "runai": r"(?=.*Allocated GPUs)(?=.*Workload)",
-    "slurmdbd": r"(?=.*\bid_job\b)(?=.*\btres_alloc\b)",
-    "focus": r"(?=.*\bChargePeriodStart\b)(?=.*\bConsumedQuantity\b)",
-}
-
-
-#: Command -> what its output, which has no times or no GPUs or is for people, begins like; and what can be read.
-_OUTPUTS = {
-    "sreport": (r"(?:-{9,}\n)?\s*Cluster\b.*(?:\bTRES Name\b|Utilization)", "sacct -P"),
-    "bjobs": (r"\s*JOBID\s*[| ].*\b(?:STAT|EXEC_HOST)\b", "lsb.acct, or bhist -l"),
-    "bhist": (r".*Summary of time in seconds spent in various states", "bhist -l"),
-    "kubectl get pods": (r"(?:NAMESPACE +)?NAME +READY +STATUS\b", "kubectl get pods -A -o json"),
-    "squeue": (r"\s*JOBID +(?:PARTITION|NAME)\b|(?:gpu|gres/gpu):\S+ {3,}\S", "sacct -P, or squeue --json"),
-    "sacct": (r"\s*JobID +.*\n-{3,} ", "sacct -P"),
-    "scontrol show job": (r"JobId=\d+ ", "sacct -P, or squeue --json"),
-    "qacct": (r"={10,}\nqname ", "the file accounting of Grid Engine"),
-    "qstat": (
-        r'(?:job-ID +prior|Job [iI]d(?: +Name|: )|<Data><Job>|\{\s*"timestamp":[\s\S]*"pbs_)',
-        "server_priv/accounting of PBS, or accounting of Grid Engine",
-    ),
-    "condor_q": (r"-- Schedd|\s*ID +OWNER +SUBMITTED", "condor_history -json"),
-    "flux jobs": (r'\s*\{[\s\S]*"t_(?:submit|run|cleanup)"', "a table with user, submit, start, end and gpus"),
-    "Amazon's cost and usage report": (r".*\bline_?[iI]tem[/_]", "its export as FOCUS (Data Exports)"),
-    "Azure's usage details": (r".*\b[Mm]eter_?(?:Sub)?[cC]ategory\b", "its export as FOCUS (Cost Management)"),
-    "Google's billing export": (r".*\busage_start_time\b", "its view in FOCUS"),
-}
-
-
-def output_of(path: Path) -> str:
-    """Hint at what can be read in place of what a command or a cloud writes; empty for other files."""
-    head = _first_bytes(path) if path.is_file() else ""
-    hints = (
-        f" It looks like the output of {command}; what can be read is {instead}."
-        for command, (regex, instead) in _OUTPUTS.items()
-        if re.match(regex, head)
-    )
-    return next(hints, "")
-
-
-def recognise(path: Path) -> str | None:
-    """Format of a file by what it begins with; none for any other, and for a folder."""
-    if not path.is_file():
-        return None
-    try:
-        head = _first_bytes(path)
-    except InputError:
-        return None
-    return next((name for name, regex in _LOOKS.items() if re.match(regex, head)), None)

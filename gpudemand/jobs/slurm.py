@@ -25,7 +25,7 @@ from gpudemand.jobs.files import (
     Limits,
     TextTable,
     check_header,
-    open_binary,
+    first_bytes,
     read_csv,
     read_headerless,
     read_json,
@@ -301,8 +301,7 @@ def open_sacct(path: Path, limits: Limits = LIMITS, columns: str | None = None) 
 
     `columns`: names of the columns of a dump without a header, separated by commas, as ``--format`` had them.
     """
-    with open_binary(path) as file:
-        head = file.peek(4096)[:4096].removeprefix(b"\xef\xbb\xbf").lstrip().decode("utf-8", "replace")
+    head = first_bytes(path).lstrip()
     if head.startswith("{"):
         return _from_json(path, limits)
     if columns is not None:
@@ -436,7 +435,8 @@ def sacct(log: LogColumns) -> pd.DataFrame:
         else map_unique(log.text("Elapsed"), parse_slurm_seconds, "float64")
     )
     stopped = map_unique(log.text("Suspended"), parse_slurm_seconds, "float64")
-    moments = log.parser.of_length(log.time("Start"), log.time("End"), elapsed + stopped.fillna(0.0))
+    submit, start, end = (log.time(name) for name in ("Submit", "Start", "End"))
+    moments = log.parser.of_length(submit, start, end, elapsed + stopped.fillna(0.0))
     jobs = pd.DataFrame(
         {
             "job_id": job_id,

@@ -171,12 +171,13 @@ def submitted_again(jobs: pd.DataFrame) -> pd.DataFrame:
 
 
 def unlike(jobs: pd.DataFrame, replaced: BoolArray) -> BoolArray:
-    """Of rows that are superseded, runs that ended and of which no other row is a copy: perhaps nodes or tasks."""
+    """Of rows that are superseded, runs that ended and are no copies of one that counts: perhaps nodes or tasks."""
     mask = replaced & (jobs["start"].notna() & jobs["end"].notna()).to_numpy(dtype=bool)
     if mask.any():
         rows = np.flatnonzero(jobs["job_id"].isin(jobs["job_id"][mask]))
         plain = [name for name in jobs if jobs[name].dtype != object]
-        mask[rows] &= ~jobs[plain].iloc[rows].duplicated(keep=False).to_numpy()
+        hashes = pd.util.hash_pandas_object(jobs[plain].iloc[rows], index=False)
+        mask[rows] &= ~hashes.isin(hashes[~replaced[rows]]).to_numpy()
     return mask
 
 

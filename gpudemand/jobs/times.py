@@ -163,11 +163,17 @@ class TimeParser:
         local = times.dt.tz_convert(self.tz).dt.tz_localize(None)
         return local.dt.tz_localize(self.tz, ambiguous=np.zeros(len(local), dtype=bool)).dt.tz_convert("UTC")
 
-    def of_length(self, start: pd.Series, end: pd.Series, seconds: pd.Series) -> tuple[pd.Series, pd.Series]:
+    def of_length(
+        self, submit: pd.Series, start: pd.Series, end: pd.Series, seconds: pd.Series
+    ) -> tuple[pd.Series, pd.Series]:
         """Starts and ends with the second of two local times that daylight saving repeats, where these fit a length.
 
-        `start`, `end`: as `localize` gives them. `seconds`: from start to end; NaN where it is not known.
+        `submit`, `start`, `end`: as `localize` gives them. `seconds`: from start to end; NaN where it is not known.
         """
+        if self.tz is not None and (early := start < submit).any():
+            # Later parts of a resized job start before the submission, whichever of the two times that is.
+            second = self._second(start[early])
+            start = start.mask((second >= submit[early]).reindex(start.index, fill_value=False), second)
         apart = ((end - start).dt.total_seconds() - seconds).abs() > 1
         if self.tz is None or not apart.any():
             return start, end

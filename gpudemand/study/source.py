@@ -15,7 +15,7 @@ from gpudemand._array import STRING
 from gpudemand._tables import printable
 from gpudemand._validation import InputError, UnlikelyJobsWarning, as_pandas, check_usage, stack_level
 from gpudemand.forecast.panel import infer_freq, mean_step
-from gpudemand.jobs.plausibility import complete_period, doubts, unlikely_jobs
+from gpudemand.jobs.plausibility import complete_period_of, doubts, unlikely_jobs
 from gpudemand.jobs.schema import COLUMNS, FINISHED
 from gpudemand.jobs.table import as_jobs, begin_times, check_jobs, checked_as_of, gave_up, start_times
 from gpudemand.jobs.times import parse_timestamp
@@ -76,7 +76,11 @@ class JobSource:
     @cached_property
     def begin(self) -> pd.Timestamp:
         """First start, or submission where the start is unknown."""
-        return complete_period(self.jobs.attrs)[0] or begin_times(self.jobs).min()
+        return self._complete_from or begin_times(self.jobs).min()
+
+    @cached_property
+    def _complete_from(self) -> pd.Timestamp | None:
+        return complete_period_of(self.jobs)[0]
 
     @cached_property
     def demand(self) -> str:
@@ -104,7 +108,7 @@ class JobSource:
 
     def _whole(self, usage: pd.DataFrame, freq: str) -> pd.DataFrame:
         """Usage without bins that the log covers only in part."""
-        times, begin = pd.DatetimeIndex(usage["ds"].unique()), complete_period(self.jobs.attrs)[0]
+        times, begin = pd.DatetimeIndex(usage["ds"].unique()), self._complete_from
         end = bin_edges(times[-1], times[-1] + pd.Timedelta("1s"), freq, self.settings.tz)[-1:]
         until, first = pd.Timestamp(str(self.settings.until)), self.jobs[["submit", "start"]].min().min()
         bins = whole_bins(times.append(end), begin or first, until, known=begin is not None)

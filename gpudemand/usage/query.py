@@ -20,7 +20,9 @@ from gpudemand.jobs import schema
 from gpudemand.jobs.columns import DURATION, FLOAT_NAME, NO_LIMIT, NUMBER, STATUS_OF_WORD, unread_cells
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, csv_batches, open_parquet
 from gpudemand.jobs.log_formats import TOTAL_ROW, TOTALS
-from gpudemand.jobs.plausibility import Edge, edge_of_ages, survivors_before
+from gpudemand.jobs.plausibility import Edge, edge_of_ages, survivors_before, tracked_since
+from gpudemand.jobs.read import not_eligible
+from gpudemand.jobs.slurm import with_array_tasks
 from gpudemand.jobs.table import unusable, warn_doubts
 from gpudemand.jobs.times import NO_SUCH_TIME, NULL_MARKERS, TimeParser, parse_timezone
 from gpudemand.store import exact_name, is_store, read_store
@@ -88,7 +90,8 @@ def _checked_bounds(db: duckdb.DuckDBPyConnection, name: str) -> Bounds | None:
     """Bounds of the view ``runs``; an `InputError` counts the rows that no total can include, by reason."""
     # Of rows that count, none begins before its submission or ends before it begins.
     query = """SELECT reason, count(*), min(submit_us), max(coalesce(end_us, begin_us)), count(*) FILTER (gpus IS NULL),
-        count(*) FILTER (unknown_end), count(*) FILTER (gave_up AND gpus > 0) FROM runs GROUP BY 1 ORDER BY 2 DESC, 1"""
+        count(*) FILTER (unknown_end), count(*) FILTER (gave_up AND gpus > 0),
+        count(*) FILTER (end_us IS NULL AND NOT waiting) FROM runs GROUP BY 1 ORDER BY 2 DESC, 1"""
     rows = db.execute(query).fetchall()
     counts = {reason: n for reason, n, *_ in rows if reason}
     if _maybe_duplicates(db, sum(row[1] for row in rows)):
@@ -243,7 +246,8 @@ def _create_stored(db: duckdb.DuckDBPyConnection, path: Path) -> None:
         quoted = [exact_name(file).replace("'", "''") for file in files]
         names = ", ".join(f"'{name}'" for name in quoted)
         options = "hive_partitioning=false, union_by_name=true"
-        db.execute(f"CREATE VIEW stored AS SELECT * FROM read_parquet([{names}], {options})")
+        rows = f"SELECT * FROM read_parquet([{names}], {options})"
+        db.execute(f"CREATE VIEW stored AS {_with_waiting(db, rows) if is_store(path) else rows}")
         return
     command = "CREATE TABLE stored AS"
     for batch in csv_batches(path, _LIMITS):
@@ -256,6 +260,21 @@ def _create_stored(db: duckdb.DuckDBPyConnection, path: Path) -> None:
         command = "INSERT INTO stored"
 
 
+def _with_waiting(db: duckdb.DuckDBPyConnection, rows: str) -> str:
+    """Query for the rows of a store, of which those that wait are as `read_jobs` has them."""
+    waiting = pa.table(db.sql(f"{rows} WHERE status = 'pending'"))
+    jobs = pa.table({name: waiting[name] for name in waiting.column_names if name in ("job_id", "status", "reason")})
+    frame = jobs.to_pandas()
+    tasks = with_array_tasks(frame[~not_eligible(frame)])
+    place = waiting.column_names.index("job_id")
+    waiting = waiting.take(tasks.index.to_numpy()).set_column(place, "job_id", pa.array(tasks["job_id"], pa.string()))
+    db.register("tasks", waiting)
+    db.execute(f"""CREATE TABLE waiting AS SELECT * FROM tasks WHERE NOT EXISTS (SELECT 1 FROM ({rows}) AS began
+        WHERE began.job_id = tasks.job_id AND began.cluster = tasks.cluster AND began.start >= tasks.submit)""")
+    db.unregister("tasks")
+    return f"{rows} WHERE status IS DISTINCT FROM 'pending' UNION ALL BY NAME SELECT * FROM waiting"
+
+
 KEYS = ("user", "group", "cluster", "partition", "qos", "gpu_type", "status")
 
 
@@ -263,7 +282,8 @@ KEYS = ("user", "group", "cluster", "partition", "qos", "gpu_type", "status")
 class Bounds:
     """First and last time of a log in microseconds since 1970, and counts of jobs.
 
-    These are jobs with unknown GPUs, with an unknown end, and those that were cancelled while they waited.
+    These are jobs with unknown GPUs, with an unknown end, those that were cancelled while they waited, and those that
+    have not ended.
     """
 
     begin: int
@@ -271,6 +291,7 @@ class Bounds:
     unknown_gpus: int
     unknown_end: int
     gave_up: int
+    running: int
 
 
 @contextmanager
@@ -360,9 +381,22 @@ class JobLogQuery:
                 OR end_us IS NULL AND coalesce(status, '') NOT IN {("pending", *schema.FINISHED)})""")
         newest = self.bounds().until
         told = self._told_until()
-        begin, why = survivors_before(*self._survivors(max(newest, told)))
+        begin, why = self._tracked_from()
+        if begin is None:
+            begin, why = survivors_before(*self._survivors(max(newest, told)))
         warn_doubts(why, self._source)
         return begin, pd.Timestamp(told, unit="us", tz="UTC") if told > newest else None
+
+    def _tracked_from(self) -> tuple[pd.Timestamp | None, list[str]]:
+        """Time from which on GPUs are in the log, as for tables."""
+        begin = "coalesce(start_us, submit_us)"
+        first, before, share = self._row(f"""WITH
+            first AS (SELECT min({begin}) AS first_us FROM typed WHERE gpus > 0),
+            queues AS (SELECT count(*) FILTER (gpus > 0) AS has, count(*) FILTER ({begin} < first_us) AS before,
+                count(*) FILTER ({begin} >= first_us) AS after
+                FROM typed, first WHERE gpus IS NOT NULL GROUP BY partition)
+            SELECT (SELECT first_us FROM first), sum(before), sum(has) / sum(after) FROM queues WHERE has > 0""")
+        return (None, []) if first is None else tracked_since(pd.Timestamp(first, unit="us", tz="UTC"), before, share)
 
     def _told_until(self) -> int:
         """Last time at which a job is known to have run that has not ended."""

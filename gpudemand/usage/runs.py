@@ -145,6 +145,7 @@ class RunsQuery:
             int(np.isnan(runs.gpus).sum()),
             int(runs.unknown_end.sum()),
             int((runs.gave_up & (runs.gpus > 0)).sum()),
+            int((runs.is_open & ~runs.waiting).sum()),
         )
 
     def named(self, columns: Sequence[str] = KEYS) -> list[str]:

@@ -25,7 +25,7 @@ from gpudemand._validation import (
     stack_level,
     told,
 )
-from gpudemand.jobs.plausibility import complete_period
+from gpudemand.jobs.plausibility import complete_period, complete_period_of
 from gpudemand.jobs.schema import microseconds
 from gpudemand.jobs.table import check_jobs, saved_attrs
 from gpudemand.jobs.times import parse_timestamp, parse_timezone
@@ -125,8 +125,9 @@ def usage_series(
         held with room for all, each job from its submission for as long as it ran; jobs submitted.
     start, until : time-like, optional
         Period to cover; times without a zone are in `tz`. By default the log's own first and last time, or those
-        between which `read_jobs` found it complete, also of a file that was written of its table, and of a store. Jobs
-        still running end at `until`.
+        between which `read_jobs` found it complete, also of a file that was written of its table, and of a store. A
+        part of a table (``jobs[jobs["end"] < "2026-02-10"]``) begins and ends with its own jobs. Days without jobs at
+        the end of a log count where a job is known to run after them. Jobs still running end at `until`.
     tz : str or tzinfo, optional
         Zone of the calendar, by default UTC: days, weeks and months are local ones; days have 23, 24 or 25 hours. Also
         the zone of times of jobs that have none, which are refused without it.
@@ -156,8 +157,8 @@ def usage_series(
     A missing start counts as the submit, unless the job is known to be pending.
 
     Whether a log is complete, and which of its records were never closed, only `read_jobs` looks at: a file that nobody
-    read (``gpudemand convert`` reads it) counts from its first to its last time as it stands. In a store, records that
-    were never closed count as running.
+    read (``gpudemand convert`` reads it) counts from its first to its last time as it stands, as does a table that has
+    lost its ``attrs``, in ``merge`` or ``concat``. In a store, records that were never closed count as running.
 
     A full cluster bounds what is held, not what is wanted. Jobs that have not ended are wanted for an expected run
     time: the share of their requested time that earlier jobs took which took at least as much of theirs, or without
@@ -296,7 +297,9 @@ def recorded_period(
     if isinstance(log, JobLogQuery) and isinstance(source, Path) and is_store(source):
         begin, end = log.complete_period()
     else:
-        begin, end = complete_period(stated_attrs(source))
+        bounds = log.bounds()
+        times = (pd.Timestamp(us, unit="us", tz="UTC") for us in (bounds.begin, bounds.until))
+        begin, end = complete_period(stated_attrs(source), *times, runs=bounds.running > 0)
     return begin if start is None else start, end if until is None else until
 
 
@@ -334,7 +337,7 @@ def end_of_record(log: pd.DataFrame) -> pd.Timestamp:
     """`recorded_until` of what `check_jobs` has returned."""
     submits = log["submit"].sort_values()
     last = submits.iloc[-1]
-    newest, until = log[["submit", "start", "end"]].max().max(), complete_period(log.attrs)[1]
+    newest, until = log[["submit", "start", "end"]].max().max(), complete_period_of(log)[1]
     # Later than any time of the log, it is how long jobs were seen to run.
     newest = max(newest, until or newest)
     end = last if newest - last > submits.diff().quantile(0.999) else newest

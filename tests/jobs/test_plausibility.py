@@ -111,6 +111,18 @@ def test_time_before_gpus_were_recorded_is_no_history() -> None:
     assert not doubts(plausible(jobs).attrs)
 
 
+def test_usage_of_a_store_begins_when_gpus_were_recorded(tmp_path) -> None:
+    jobs = full_cluster()
+    begin = jobs["start"][jobs["start"] >= pd.Timestamp("2025-12-01", tz="UTC")].min().floor("s")
+    store = stored(jobs.assign(gpus=jobs["gpus"].where(jobs["start"] >= begin, 0.0)), tmp_path)
+    with pytest.warns(UnlikelyJobsWarning, match="GPUs were not recorded before"):
+        read = read_jobs(store)
+    with pytest.warns(UnlikelyJobsWarning, match="GPUs were not recorded before"):
+        usage = usage_series(store, by=None)
+    assert read.attrs["complete_from"] == begin.isoformat()
+    pd.testing.assert_frame_equal(usage, usage_series(read, by=None))
+
+
 def test_a_record_that_was_never_closed_ends_at_its_limit() -> None:
     start = pd.date_range("2025-06-01", periods=800, freq="6h", tz="UTC")
     jobs = pd.DataFrame({"group": "a", "start": start, "end": start + pd.Timedelta("6h"), "gpus": 8.0})
@@ -167,6 +179,36 @@ def test_a_log_of_what_ran_since_a_day_counts_from_then_on() -> None:
     assert f"before {first:%Y-%m-%d %H:%M} UTC" in doubts(checked.attrs)[0]
 
 
+@pytest.mark.parametrize("as_file", [False, True])
+@pytest.mark.parametrize("column", ["submit", "end"])
+def test_a_part_of_a_log_covers_its_own_time_only(column, as_file, tmp_path) -> None:
+    whole = full_cluster()
+    attrs = {"complete_from": "2025-09-01T00:00:00+00:00", "complete_until": NOW.isoformat()}
+    whole.attrs |= attrs
+    cut = pd.Timestamp("2025-11-10", tz="UTC")
+    part = whole[whole["submit"] >= cut if column == "submit" else whole["end"] < cut]
+    assert part.attrs.items() >= attrs.items()
+    write_jobs(part, tmp_path / "part.parquet")
+    usage = usage_series(tmp_path / "part.parquet" if as_file else part, by=None, value="gpus")
+    begin, end = ("2025-11-10", "2026-01-18") if column == "submit" else ("2025-09-01", "2025-11-09")
+    assert usage["ds"].iloc[[0, -1]].dt.strftime("%Y-%m-%d").tolist() == [begin, end]
+    source = source_of(part, Settings(), None)
+    assert f"{source.begin:%Y-%m-%d}" == begin
+    assert source.settings.end == (NOW if column == "submit" else part["submit"].max())
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_quiet_last_days_of_a_log_are_kept_where_a_job_runs_after_them(as_file, tmp_path) -> None:
+    whole = full_cluster()
+    jobs = whole[whole["end"].isna() | (whole["end"] < NOW - pd.Timedelta("20D"))]
+    jobs.attrs["complete_until"] = NOW.isoformat()
+    jobs = jobs.assign(gpus=jobs["gpus"].where(jobs["end"].notna(), 0.0))
+    write_jobs(jobs, tmp_path / "jobs.parquet")
+    usage = usage_series(tmp_path / "jobs.parquet" if as_file else jobs, by=None, value="gpus")
+    assert usage.attrs["until"] == NOW.isoformat()
+    assert usage["y"].tail(20).tolist() == [0.0] * 20
+
+
 def part_of(whole: pd.DataFrame, part: str) -> pd.DataFrame:
     """What a log has that holds ended jobs only, or what ran since a day, with a record before it never closed."""
     since = pd.Timestamp("2025-10-01", tz="UTC")
@@ -183,9 +225,10 @@ def stored(jobs: pd.DataFrame, folder: Path) -> Path:
     """A store of jobs, as Slurm prints them."""
     times = jobs[["submit", "start", "end"]].apply(lambda t: t.dt.strftime("%Y-%m-%dT%H:%M:%S").fillna("Unknown"))
     limits = (jobs["requested_time"] / 60).map(lambda minutes: "" if pd.isna(minutes) else f"{minutes:.0f}")
-    cells = (jobs["job_id"], jobs["user"], jobs["status"].str.upper(), *(times[name] for name in times), limits)
-    lines = ["|".join([*row, "c", "gres/gpu=4"]) for row in zip(*cells, strict=True)]
-    header = "JobIDRaw|User|State|Submit|Start|End|TimelimitRaw|Cluster|AllocTRES"
+    tres = jobs["gpus"].map("gres/gpu={:.0f}".format)
+    cells = (jobs["job_id"], jobs["user"], jobs["status"].str.upper(), *(times[name] for name in times), limits, tres)
+    lines = ["|".join([*row, "c"]) for row in zip(*cells, strict=True)]
+    header = "JobIDRaw|User|State|Submit|Start|End|TimelimitRaw|AllocTRES|Cluster"
     (folder / "dump.psv").write_text("\n".join([header, *lines, ""]))
     pull_slurm(folder / "store", files=[folder / "dump.psv"], tz="UTC")
     return folder / "store"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import warnings
 from pathlib import Path
@@ -186,11 +187,13 @@ def test_a_status_that_is_not_known_is_said_where_it_counts(write) -> None:
     assert "without a start as pending (1) and without an end as running (1)" in str(said[0].message)
 
 
-def test_rows_of_nodes_and_tasks_are_not_called_earlier_records(write) -> None:
-    log = CANONICAL.replace("\n", ",node\n") + "".join(good(1).replace("\n", f",n{node}\n") for node in (1, 2, 2))
-    with pytest.warns(RejectedRowsWarning, match="1 with the id and start of another row"):
+@pytest.mark.parametrize(("nodes", "others"), [("122", 1), ("221", 2), ("3322122331", 8)])
+def test_rows_of_nodes_and_tasks_are_not_called_earlier_records(write, nodes: str, others: int) -> None:
+    log = CANONICAL.replace("\n", ",node\n") + "".join(good(1).replace("\n", f",n{node}\n") for node in nodes)
+    with pytest.warns(RejectedRowsWarning, match=f"{others} with the id and start of another row"):
         jobs = read_jobs(write(log))
-    assert jobs.attrs["rejected"] == {SAME_ID: 1, "replaced by a later record": 1}
+    copies = len(nodes) - 1 - others
+    assert jobs.attrs["rejected"] == {SAME_ID: others} | ({"replaced by a later record": copies} if copies else {})
 
 
 def test_a_log_without_ids_that_has_every_row_twice_is_said(write) -> None:
@@ -308,13 +311,44 @@ def test_an_unclosed_quotation_mark_is_refused(write) -> None:
     [
         ("Jobs of March,,,,,,\n" + CANONICAL, "remove a title above its header"),
         ("sep=,\n" + CANONICAL, "is for spreadsheets only; remove it"),
-        ("JobID,User,Submit,Start,End,AllocTRES\n", "rename it to 'user'. It looks like format='sacct'"),
+        ("JobID,User,Submit,Start,End,AllocTRES\n", "the output of sacct --delimiter; what can be read is sacct -P"),
+        ("JobIDRaw;State;Submit;ReqTRES;End\n", "the output of sacct --delimiter; what can be read is sacct -P"),
         ('{"kind": "Pod"}\n{"kind": "Pod"}\n', "write its parts into one list"),
     ],
 )
 def test_what_stands_in_place_of_a_header_is_named(write, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_jobs(write(text + GOOD))
+
+
+@pytest.mark.parametrize("form", ["canonical", "pods"])
+@pytest.mark.parametrize("api", ["batch/v1", "batch.volcano.sh/v1alpha1", "kueue.x-k8s.io/v1beta1", "kubeflow.org/v1"])
+def test_jobs_of_kubernetes_are_refused_for_its_pods(write, api: str, form: str) -> None:
+    items = [{"apiVersion": api, "kind": "Job", "metadata": {"name": "a"}}]
+    log = json.dumps({"apiVersion": "v1", "items": items, "kind": "List"}, indent=4)
+    with pytest.raises(InputError, match=r"what can be read is kubectl get pods -A -o json .*, or a table with user"):
+        read_jobs(write(log), form)
+
+
+@pytest.mark.parametrize(
+    ("log", "message"),
+    [
+        ([{"submission_id": "raysubmit_x", "start_time": 1772438400000}], "ray list jobs; .* is a table with user"),
+        ({"jobs": [{"jobArn": "arn", "createdAt": 1772438400000}]}, "aws batch; .* is a table with user"),
+        ({"TrainingJobSummaries": [{"CreationTime": 1.0}]}, "aws sagemaker; .* is a table with user"),
+        ([{"name": "x", "jobSpec": {"workerPoolSpecs": []}}], "gcloud ai custom-jobs; .* is a table with user"),
+        ({"COMMAND": "bjobs", "JOBS": 1, "RECORDS": [{"JOBID": "1"}]}, "bjobs; what can be read is lsb.acct"),
+        ([{"id": 1}], "is JSON; export it as CSV or Parquet.$"),
+    ],
+)
+def test_json_of_other_schedulers_is_not_sent_to_slurm(write, log: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_jobs(write(json.dumps(log)))
+
+
+def test_squeue_with_bars_is_recognised(fixtures: Path) -> None:
+    jobs = read_jobs(fixtures / "threads/squeue-o.psv", tz="UTC")
+    assert usage_series(jobs, by=None)["y"].sum() == 4
 
 
 def test_a_column_named_twice(write) -> None:

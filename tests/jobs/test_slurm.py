@@ -117,6 +117,15 @@ def test_the_elapsed_time_says_which_of_two_hours_a_clock_means(write) -> None:
     assert (jobs["end"] - jobs["start"]).dt.total_seconds().tolist() == [9000, 6300, 5400, 5400]
 
 
+def test_of_two_hours_a_job_starts_in_that_after_its_submission(write) -> None:
+    rows = ["COMPLETED|2025-10-26T02:10:00|2025-10-26T02:40:00|1800", "RUNNING|2025-10-26T02:10:00|Unknown|1800"]
+    lines = [f"{n}|2025-10-26T02:50:00|{row}|gres/gpu=1\n" for n, row in enumerate(rows)]
+    path = write("JobID|Submit|State|Start|End|ElapsedRaw|AllocTRES\n" + "".join(lines))
+    jobs = read_jobs(path, "sacct", tz=BERLIN)
+    assert jobs["start"].eq(pd.Timestamp("2025-10-26 01:10", tz="UTC")).all()
+    assert jobs["end"].iloc[0] == pd.Timestamp("2025-10-26 01:40", tz="UTC")
+
+
 def test_gpus_of_old_sites_count_a_node(write) -> None:
     log = "JobID|Submit|Start|End|AllocTRES|ReqGRES|NNodes\n1|0|1714550400|1714554000|cpu=4|gpu:v100:4|3\n"
     jobs = read_jobs(write(log.replace("|0|", "|1714550400|")), "sacct")
