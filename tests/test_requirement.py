@@ -83,6 +83,23 @@ def test_orders_risk_and_dates_follow_what_is_installed(steps, to_order, order_o
     assert pd.isna(dates["order_by"]) == (order_on is None)
 
 
+@pytest.mark.parametrize(
+    ("steps", "orders"),
+    [
+        ({-99: FULL}, []),
+        ({-99: FEW, 45: FULL}, [(20, 0, 45)]),
+        ({-99: FULL, 40: REQUIRED - 7.0, 75: FEW}, [(7, 10, None), (13, 45, None)]),
+        ({-99: REQUIRED - 1.0, 75: FEW, 100: FULL}, [(1, 0, 100), (19, 45, 100)]),
+        ({-99: REQUIRED - 7.0, 65: FULL, 75: FEW, 90: REQUIRED - 30.0}, [(7, 0, 65), (23, 45, None)]),
+        ({-99: REQUIRED - 7.0, 75: REQUIRED - 6.0}, [(7, 0, None)]),
+    ],
+)
+def test_what_leaves_later_is_ordered_later(steps, orders):
+    requirement, *_ = planned(steps)
+    expected = [(gpus, day(due), pd.NaT if end is None else day(end)) for gpus, due, end in orders]
+    assert [(order.gpus, order.order_by, order.end) for order in requirement.orders()] == expected
+
+
 @pytest.mark.parametrize("steps", [{-99: 130.0}, {-99: 130.0, 50: 100.0}, {-99: FEW}])
 def test_gpus_installed_cost_what_their_type_does_and_those_ordered_the_mean(steps):
     requirement, need, settings = planned(steps)

@@ -21,7 +21,7 @@ from gpudemand.study.source import JobSource
 from gpudemand.study.waits import needed_gpus, with_need
 
 END = pd.Timestamp("2026-06-01", tz="UTC")
-ARRIVAL = END + pd.Timedelta("28D")
+ARRIVAL, DAY = END + pd.Timedelta("28D"), pd.Timedelta("1D")
 LEVELS, SIDES = (50, 80, 90, 95, 98), (("lo", -1), ("hi", 1))
 
 
@@ -149,6 +149,19 @@ def test_types_that_stand_apart_are_ordered_each_for_itself(types):
     assert to_order(base, RemoveGroup("chat", by="group")) == 0
     assert to_order(base, Growth(1.5, "A100", by="gpu_type")) == pytest.approx(1.5 * (alone + 20) - 20, abs=1)
     assert to_order(base, Growth(1.5, "H100", by="gpu_type")) == alone
+
+
+def test_more_work_is_no_smaller_order_as_gpus_leave_later():
+    leave = pd.Series([60.0, 20.0], [END - DAY, ARRIVAL + 60 * DAY])
+    base, table = apart(
+        LONG.assign(gpu_type="A100"), SHORT.assign(gpu_type="H100"), installed={"A100": leave, "H100": 200.0}
+    )
+    growth = {f"{factor}": Growth(factor, "A100", by="gpu_type") for factor in (1.2, 1.4, 1.6, 1.8)}
+    found = compare_scenarios(base, growth)
+    assert found["order_by"].is_monotonic_decreasing
+    assert found["order_by"].iloc[0] == day(60) - 28 * DAY > END > found["order_by"].iloc[-1]
+    assert found["to_order"].is_monotonic_increasing
+    assert found["to_order"].iloc[0] == table.loc["A100", "to_order"]
 
 
 def test_an_event_is_on_the_type_that_it_names(types):

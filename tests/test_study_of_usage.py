@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import gpudemand as gd
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
+from gpudemand.planning.scenarios import Growth
 from gpudemand.store import arrow_table, open_store
 from gpudemand.usage.read import pulled_usage, read_log
 from tests.report.conftest import brief, make_log, quick_module, selected_once, undrawn  # noqa: F401
@@ -311,12 +312,22 @@ def test_days_of_another_zone_are_refused():
         gd.Study(table, tz="UTC")
 
 
+def usage_of_types() -> pd.DataFrame:
+    types = {name: f"type {n % 3}" for n, name in enumerate(usage("D")["unique_id"].unique())}
+    return usage("D").replace({"unique_id": types}).groupby(["unique_id", "ds"], as_index=False)["y"].sum()
+
+
+def test_scenarios_change_what_each_type_needs():
+    installed = dict.fromkeys(("type 0", "type 1", "type 2"), 1.0)
+    study = gd.Study(usage_of_types(), by="gpu_type", installed=installed, horizon=7, lead_time="3D")
+    changes = {"doubled": Growth(2.0), "one doubled": Growth(2.0, "type 0", by="gpu_type")}
+    orders = study.what_if(changes).set_index("scenario")["to_order"]
+    assert orders["doubled"] == pytest.approx(2 * (orders["base case"] + 3) - 3, abs=3)
+    assert orders["base case"] < orders["one doubled"] < orders["doubled"]
+
+
 def test_gpu_types_neither_come_nor_leave():
-    table = usage("D").replace(
-        {"unique_id": {name: f"type {n % 3}" for n, name in enumerate(usage("D")["unique_id"].unique())}}
-    )
-    table = table.groupby(["unique_id", "ds"], as_index=False)["y"].sum()
-    study = gd.Study(table, by="gpu_type", horizon=7)
+    study = gd.Study(usage_of_types(), by="gpu_type", horizon=7)
     assert study.drivers["driver"].tolist()[0] == "total"
     assert study.drivers["driver"].str.startswith("GPU type").sum() == len(study.drivers) - 1 == 3
     assert not study.scenarios["scenario"].str.contains("more gpu_types").any()

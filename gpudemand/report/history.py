@@ -239,31 +239,31 @@ def plain(value: Any) -> Any:
 #: The forecast that an earlier one has to beat: the value of the last bin that it knew.
 LAST_VALUE = "last value"
 _KEYS = ["unique_id", "ds"]
-_REQUIREMENT = ("log_end", "plan_end", "basis", "required", "installed", "shortfall", "first_crossing", "order_by")
-_TIMES = ("log_end", "plan_end", "first_crossing", "order_by")
+_TIMES = ("log_end", "order_arrives", "first_crossing", "order_by")
+_REQUIREMENT = (*_TIMES[:2], "basis", "required", "installed", "shortfall", *_TIMES[2:])
 
 
 def compare_requirements(earlier: EarlierReport, numbers: dict[str, Any], requirement: Requirement) -> pd.DataFrame:
     """Requirement of an earlier report and of this one.
 
-    `numbers`: headline of this report. `requirement`: of this report. Returns ``log_end``, ``plan_end``, ``basis``,
-    ``required``, ``required_both`` (in the bins that both plan for; missing where there are none), ``installed``,
-    ``shortfall``, ``first_crossing`` and ``order_by`` (NaT if never).
+    `numbers`: headline of this report. `requirement`: of this report. Returns ``log_end``, ``order_arrives``,
+    ``basis``, ``required``, ``required_both`` (for the four weeks that this report's is for; missing where the earlier
+    one does not plan for them), ``installed``, ``shortfall``, ``first_crossing`` and ``order_by`` (NaT if never).
     """
     reports = [{name: each.get(name) for name in _REQUIREMENT} for each in (earlier.numbers, numbers)]
     table = pd.DataFrame(reports).astype({"basis": STRING})
     table = table.assign(**{name: pd.to_datetime(table[name], utc=True, format="ISO8601") for name in _TIMES})
     plans = (earlier.table("plan"), requirement.to_frame())
     then, now = (_by_bin(plan, each["basis"]) for plan, each in zip(plans, (earlier.numbers, numbers), strict=True))
-    both = then.index.intersection(now.index)
-    table.insert(4, "required_both", [float(each[both].max()) for each in (then, now)])
+    arrival = now.index[now.index <= max(requirement.arrival, now.index[0])][-1]
+    table.insert(4, "required_both", [float(each.get(arrival, np.nan)) for each in (then, now)])
     return table
 
 
 def _by_bin(plan: pd.DataFrame, basis: str) -> pd.Series:
-    """GPUs required by bin; a target for waits alone decides, otherwise the larger of both plans."""
-    rows = plan[plan["basis"] == basis] if basis == "wait" else plan
-    return rows.assign(ds=rows["ds"].dt.tz_convert("UTC")).groupby("ds")["required"].max()
+    """GPUs required by bin, by the plan that decides."""
+    rows = plan[plan["basis"] == basis]
+    return rows.set_index(rows["ds"].dt.tz_convert("UTC"))["required"]
 
 
 def changed_settings(earlier: EarlierReport, study: Study) -> list[str]:
@@ -344,12 +344,11 @@ def since_sentences(tables: Mapping[str, pd.DataFrame], earlier: EarlierReport, 
     then, now = (tables["since_requirement"].iloc[row] for row in range(2))
     text = (
         f"The report on the log to {format_date(then['log_end'])} required {format_number_of('GPU', then['required'])} "
-        f"by {format_date(then['plan_end'])}; this one requires {format_count(now['required'])} by "
-        f"{format_date(now['plan_end'])}."
+        f"from {format_date(then['order_arrives'])} on; this one requires {format_count(now['required'])} from "
+        f"{format_date(now['order_arrives'])} on."
     )
     if not pd.isna(then["required_both"]):
-        both = f"{format_count(then['required_both'])} then and {format_count(now['required_both'])} now"
-        text += f" For the time that both plan for it is {both}."
+        text += f" For the latter time the earlier report required {format_count(then['required_both'])}."
     result = [text]
     if changed:
         result.append(f"Both are not alike in their settings, which matters: {', '.join(changed).replace('_', ' ')}.")

@@ -17,6 +17,7 @@ from gpudemand.report.tables import (
     signed_count,
     truncate,
 )
+from gpudemand.study.gpu_types import leading_orders
 from gpudemand.study.settings import LeadTime, Prices
 from gpudemand.units import SECONDS_PER_HOUR, format_count, format_number_of, format_seconds, parse_duration, plural
 from gpudemand.usage.bins import bin_name
@@ -198,29 +199,25 @@ def _changes(numbers: dict[str, Any]) -> str:
 
 def _change(on: str, gpus: float, name: str | None) -> str:
     verb, size = "leave" if gpus < 0 else "arrive", abs(gpus)
-    noun = "GPU" if name is None else f"{truncate(name)} GPU"
     # A delivery may be part of a GPU.
-    return f"{size:,.12g} {noun}{'s' * (size != 1)} {verb}{'s' * (size == 1)} on {format_date(on)}"
+    return f"{size:,.12g} {_gpu(name)}{'s' * (size != 1)} {verb}{'s' * (size == 1)} on {format_date(on)}"
 
 
 def _crossing(numbers: dict[str, Any]) -> str:
     """The order, its date, and the risk without it."""
     what = "those held at once so far" if numbers["installed_from"] == "log" else "those installed"
-    risk, (name, order) = numbers["risk_without_order"], first_order(numbers)
-    chance = format_risk(risk)
+    chance, orders = format_risk(numbers["risk_without_order"]), _orders(numbers)
     goal = "the target is missed" if numbers["basis"] == "wait" else "more is wanted"
     before = _short_before(numbers)
-    if order is None:
+    if not orders:
         return f"{before}Order none: on {what}, {goal} with probability {chance}."
-    if name is not None:
-        alone = numbers.get("to_order_as_one_pool", 0)
+    said, until = _order_by(numbers, orders), _until(numbers, orders)
+    if orders[0]["name"] is not None:
+        alone = sum(order["gpus"] for order in numbers["orders_as_one_pool"])
         suffices = f"{format_count(alone)} more would do" if alone else f"{what} suffice (risk {chance})"
-        said = f"As one pool, {suffices}; {_types_short(numbers)} {_order_by(numbers, order, _of_types(numbers))}"
-        return said + _until(numbers, numbers.get("type_shortages", []))
-    said = _order_by(numbers, order, format_number_of("GPU", numbers["to_order"]) if numbers["to_order"] else "it")
-    until = _until(numbers, numbers.get("shortages", []))
-    if not is_due(numbers, order):
-        later = format_date(pd.Timestamp(order) + parse_duration(lead_time(numbers)))
+        return f"As one pool, {suffices}; {_types_short(numbers, orders)} {said}{until}"
+    if not is_due(numbers, orders[0]["order_by"]):
+        later = format_date(orders[0]["begin"])
         risked = f"Until then {what} suffice (risk {chance})."
         if numbers["shortfall"]:
             begin = format_date(numbers["order_arrives"])
@@ -247,83 +244,79 @@ def _short_before(numbers: dict[str, Any]) -> str:
     return f"GPUs are short {listed}, before what is ordered now could be there. "
 
 
-def _until(numbers: dict[str, Any], shortages: list[dict[str, Any]]) -> str:
-    """When what an order is for ends without one; empty where it does not.
+def _until(numbers: dict[str, Any], orders: list[dict[str, Any]]) -> str:
+    """When what the first order of each pool is for ends without one; empty where it does not.
 
-    >>> numbers = {"log_end": "2026-03-01", "lead_time": "30D", "order_by": "2026-03-01"}
-    >>> numbers["order_arrives"] = "2026-03-31"
-    >>> short = {"begin": "2026-03-10", "end": "2026-04-20", "gpus": 4}
-    >>> _until(numbers | {"installed_changes": [{"on": "2026-04-20", "gpus": 9.0, "name": None}]}, [short])
-    ' They are short until 20 Apr 2026, when others arrive: moving what leaves or arrives may do instead.'
-    >>> _until(numbers, [short])
+    >>> changes = [{"on": "2026-04-20", "gpus": 9.0, "name": "H100"}]
+    >>> orders = [{"name": "A100", "end": None}, {"name": "H100", "end": "2026-04-20"}]
+    >>> _until({"installed_changes": changes}, orders)
+    ' H100 GPUs are short until 20 Apr 2026, when others arrive: moving what leaves or arrives may do instead.'
+    >>> _until({}, orders[1:])
     ' They are short until 20 Apr 2026, when fewer are required.'
     """
-    there = _arrival(numbers)
-    ends = (short["end"] for short in shortages if short["end"] is None or pd.Timestamp(short["end"]) > there)
-    if (end := next(ends, None)) is None:
-        return ""
-    changes = numbers.get("installed_changes", [])
-    arrives = any(change["gpus"] > 0 and pd.Timestamp(change["on"]) == pd.Timestamp(end) for change in changes)
-    why = "others arrive: moving what leaves or arrives may do instead" if arrives else "fewer are required"
-    return f" They are short until {format_date(end)}, when {why}."
+    first = {order["name"]: order["end"] for order in reversed(orders)}
+    ending = [(name, end) for name, end in reversed(first.items()) if end is not None]
+    changes = [change for change in numbers.get("installed_changes", []) if change["gpus"] > 0]
+    arrivals = {(change["name"], pd.Timestamp(change["on"])) for change in changes}
+    said = ""
+    for name, end in ending[:_FEW_CHANGES]:
+        whose = "They" if len(first) == 1 else f"{truncate(name)} GPUs"
+        arrives = any(on == pd.Timestamp(end) and name in (None, of_type) for of_type, on in arrivals)
+        why = "others arrive: moving what leaves or arrives may do instead" if arrives else "fewer are required"
+        said += f" {whose} are short until {format_date(end)}, when {why}."
+    return said
 
 
 def lead_time(numbers: dict[str, Any]) -> str:
     """Lead time of the GPU type that is to be ordered first, or else of all types."""
-    of_type = first_order(numbers)[0] is not None and numbers.get("type_lead_time")
-    return str(of_type or numbers["lead_time"])
+    return str(next((order["lead_time"] for order in _orders(numbers)), numbers["lead_time"]))
 
 
-def _arrival(numbers: dict[str, Any]) -> pd.Timestamp:
-    """When an order of now is there, of the type that is to be ordered first; by the clock of its zone, as told."""
-    sooner = parse_duration(numbers["lead_time"]) - parse_duration(lead_time(numbers))
-    return pd.Timestamp(numbers["order_arrives"]) - sooner
+def _arrival(numbers: dict[str, Any], lead: str) -> str:
+    """When an order of now with a lead time is there; by the clock of its zone, as told."""
+    sooner = parse_duration(numbers["lead_time"]) - parse_duration(lead)
+    return format_date(pd.Timestamp(numbers["order_arrives"]) - sooner)
 
 
-def _types_short(numbers: dict[str, Any]) -> str:
-    names = [truncate(each["name"]) for each in numbers["types_to_order"]]
+def _types_short(numbers: dict[str, Any], orders: list[dict[str, Any]]) -> str:
+    names = list(dict.fromkeys(truncate(order["name"]) for order in orders))
     listed = ", ".join(names[:_FEW_CHANGES]) + ", and others" * (len(names) > _FEW_CHANGES)
     verb = "runs" if len(names) == 1 else "run"
     return f"each {numbers.get('pool', 'GPU type')} for itself, {listed} {verb} short."
 
 
-def _of_types(numbers: dict[str, Any]) -> str:
-    """What is to be ordered of each type.
+def _of_types(orders: list[dict[str, Any]], before: set[str | None]) -> str:
+    """GPUs of some orders, of each type, and whether they are beyond those of orders before.
 
-    >>> _of_types({"types_to_order": [{"name": "A100", "gpus": 28}, {"name": "H100", "gpus": 1}]})
-    '28 A100 GPUs and 1 H100 GPU'
+    >>> _of_types([{"name": "A100", "gpus": 28}, {"name": "H100", "gpus": 1}], {"H100"})
+    '28 A100 GPUs and 1 more H100 GPU'
     """
-    types = numbers["types_to_order"]
-    parts = [format_number_of(f"{truncate(each['name'])} GPU", each["gpus"]) for each in types]
+    parts = [format_number_of("more " * (each["name"] in before) + _gpu(each["name"]), each["gpus"]) for each in orders]
     if len(parts) > _FEW_CHANGES:
-        others = sum(each["gpus"] for each in types[_FEW_CHANGES - 1 :])
+        others = sum(each["gpus"] for each in orders[_FEW_CHANGES - 1 :])
         parts = [*parts[: _FEW_CHANGES - 1], f"{format_number_of('GPU', others)} of others"]
     *most, last = parts
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def _gpu(name: str | None) -> str:
+    return "GPU" if name is None else f"{truncate(name)} GPU"
+
+
+def _orders(numbers: dict[str, Any]) -> list[dict[str, Any]]:
+    return leading_orders(numbers["orders_as_one_pool"], numbers["types_to_order"])
+
+
 def first_order(numbers: dict[str, Any]) -> tuple[str | None, str | None]:
-    """GPU type with the earliest order date, and that date; no type where the pool of all types needs as many as early.
+    """GPU type that must be ordered first, or none where all as one pool need as many as early, and the date.
 
-    >>> pool = {"order_by": "2026-03-09", "first_short_type": "H100", "type_order_by": "2026-03-02"}
-    >>> first_order({**pool, "log_end": "2026-03-01"}), first_order({**pool, "log_end": "2026-03-09"})
-    (('H100', '2026-03-02'), (None, '2026-03-09'))
-
-    What is due now as one pool is 2 GPUs; of A100, which no other type replaces, 28 are short.
-
-    >>> apart = {"to_order_as_one_pool": 2, "types_to_order": [{"name": "A100", "gpus": 28}]}
-    >>> first_order({**pool, **apart, "first_short_type": "A100", "log_end": "2026-03-09"})
-    ('A100', '2026-03-02')
+    >>> order = {"name": None, "gpus": 2, "order_by": "2026-03-09"}
+    >>> first_order({"orders_as_one_pool": [order], "types_to_order": []})
+    (None, '2026-03-09')
+    >>> first_order({"orders_as_one_pool": [order], "types_to_order": [{**order, "name": "A100", "gpus": 28}]})
+    ('A100', '2026-03-09')
     """
-    order, order_type = numbers["order_by"], numbers.get("type_order_by")
-    more = sum(each["gpus"] for each in numbers.get("types_to_order", [])) > numbers.get("to_order_as_one_pool", 0)
-    if order_type is not None and more:
-        return numbers["first_short_type"], order_type
-    if is_due(numbers, order):  # now, so that none can be earlier
-        return None, order
-    if order_type is not None and (order is None or pd.Timestamp(order_type) < pd.Timestamp(order)):
-        return numbers["first_short_type"], order_type
-    return None, order
+    return next(((order["name"], order["order_by"]) for order in _orders(numbers)), (None, None))
 
 
 def waits(row: pd.Series) -> str:
@@ -426,12 +419,21 @@ def prices(given: Prices, side: int) -> str:
     return "" if given is None else str(given[side])
 
 
-def _order_by(numbers: dict[str, Any], order: str | None, what: str) -> str:
-    lead = lead_time(numbers)
-    if not is_due(numbers, order):
-        return f"Order {what} by {format_date(order)}, with a lead time of {format_days(lead)}."
-    there = _arrival(numbers)
-    return f"Order {what} now: what is ordered as the log ends is there on {format_date(there)} ({format_days(lead)})."
+def _order_by(numbers: dict[str, Any], orders: list[dict[str, Any]]) -> str:
+    """What to order by when, the orders of one date together."""
+    dates = list(dict.fromkeys((order["order_by"], order["lead_time"]) for order in orders))
+    lead, before, parts = dates[0][1], set[str | None](), list[str]()
+    for by, days in dates[:_FEW_CHANGES]:
+        now = [order for order in orders if (order["order_by"], order["lead_time"]) == (by, days)]
+        what = _of_types(now, before)
+        before |= {order["name"] for order in now}
+        if is_due(numbers, by):
+            there = f"{_arrival(numbers, days)} ({format_days(days)})"
+            parts.append(f"{what} now{', ' if parts else ': what is ordered as the log ends is '}there on {there}")
+        else:
+            parts.append(f"{what} by {format_date(by)}")
+            parts[-1] += f", with a lead time of {format_days(days)}" * (len(parts) == 1 or days != lead)
+    return f"Order {'; '.join(parts)}{'; others later' * (len(dates) > _FEW_CHANGES)}."
 
 
 def is_due(numbers: dict[str, Any], order: str | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,15 @@ from gpudemand.planning.need import NeedForecast
 from gpudemand.planning.programmes import PlannedWork, add_programmes_by_type
 from gpudemand.study.parts import Parts, scale_to_total
 from gpudemand.study.pools import NOUNS, check_names
-from gpudemand.study.requirement import Requirement, plan_requirement, risk_table, shortage_numbers, with_date_dtype
+from gpudemand.study.requirement import (
+    Order,
+    Requirement,
+    order_numbers,
+    plan_requirement,
+    risk_table,
+    shortage_numbers,
+    with_date_dtype,
+)
 from gpudemand.study.selection import SelectedForecast, forecast_with, levels_for
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import Source
@@ -126,51 +134,69 @@ def _by_date(table: pd.DataFrame, date: str) -> pd.DataFrame:
 def gpu_type_numbers(types: GpuTypePlans | None) -> dict[str, object]:
     """Collect the headline numbers on types: the first one to be ordered as it runs short, and its dates.
 
-    Returns ``first_short_type``, ``type_first_crossing`` and ``type_order_by`` (in ISO form), ``type_lead_time`` and
-    ``type_to_order`` (GPUs); None where not known. ``types_to_order``: ``name`` and ``gpus`` of all that run short.
-    ``type_shortages``: see `gpudemand.study.requirement.shortage_numbers`.
+    Returns ``first_short_type``, ``type_first_crossing`` and ``type_order_by`` (in ISO form, not before the log ends),
+    ``type_lead_time`` and ``type_to_order`` (GPUs); None where not known. ``types_to_order``: orders of all types, the
+    first due first; see `gpudemand.study.requirement.order_numbers`. ``type_shortages``: see
+    `gpudemand.study.requirement.shortage_numbers`.
     """
-    short = [] if types is None else _short_types(types.table)
-    first = {} if types is None else first_shortfall(types.table, "order_by") or {}
-    dates = {f"type_{name}": first[name].isoformat() if first else None for name in ("first_crossing", "order_by")}
-    lead_time = f"{first['lead_time_days']:g}D" if first else None
-    gpus = math.ceil(first["to_order"]) if first else None
-    name = next(iter(first.values()), None)
-    plan = None if types is None else types.plans.get(str(name))
+    orders = [] if types is None else orders_of_types(types.plans)
+    first = orders[0] if orders else {}
+    plan = types.plans[first["name"]] if types is not None and orders else None
     return {
-        "first_short_type": name,
-        **dates,
-        "type_lead_time": lead_time,
-        "type_to_order": gpus,
+        "first_short_type": first.get("name"),
+        "type_first_crossing": None if plan is None else plan.first_crossing.isoformat(),
+        **{f"type_{name}": first.get(name) for name in ("order_by", "lead_time")},
+        "type_to_order": first.get("gpus"),
         "type_shortages": [] if plan is None else shortage_numbers(plan),
-        "types_to_order": short,
+        "types_to_order": orders,
     }
 
 
-def _short_types(table: pd.DataFrame) -> list[dict[str, object]]:
-    """GPUs to order of each type, the earliest order first."""
-    due = _by_date(table, "order_by")
-    return [
-        {"name": str(name), "gpus": math.ceil(gpus)} for name, gpus in zip(due.iloc[:, 0], due["to_order"], strict=True)
+def orders_of_types(plans: Mapping[str, Requirement]) -> list[dict[str, Any]]:
+    """Orders of each type, the first due first; of those that are due now, the longest overdue."""
+    due = sorted((plan.order_by, name) for name, plan in plans.items() if orders_of(plan))
+    orders = [
+        order
+        for _, name in due
+        for order in order_numbers(name, orders_of(plans[name]), f"{plans[name].plans[MEAN].lead_time / _DAY:g}D")
     ]
+    return sorted(orders, key=lambda order: pd.Timestamp(order["order_by"]))
 
 
-def order_of_pools(numbers: dict[str, Any]) -> dict[str, Any]:
-    """The order where GPUs installed are given by type: what all types need, each for itself, if that is more.
+def leading_orders(pool: list[dict[str, Any]], types: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Orders of types, each for itself, if these are of more GPUs or due earlier than those of all as one pool.
 
     GPUs of another type do not run the jobs of one that is short, however many are idle.
 
-    >>> pool = {"to_order": 2, "order_by": "2026-03-09", "type_order_by": "2026-03-02"}
-    >>> order_of_pools({**pool, "types_to_order": [{"name": "A100", "gpus": 28}]})
-    {'to_order': 28, 'order_by': '2026-03-02'}
-    >>> order_of_pools({**pool, "types_to_order": []})
+    >>> pool, types = [{"gpus": 2, "order_by": "2026-03-09"}], [{"gpus": 28, "order_by": "2026-03-16"}]
+    >>> leading_orders(pool, types) is types, leading_orders(pool, [{"gpus": 1, "order_by": "2026-03-16"}]) is pool
+    (True, True)
+    """
+    every, apart = (sum(order["gpus"] for order in orders) for orders in (pool, types))
+    earlier = pool and types and pd.Timestamp(types[0]["order_by"]) < pd.Timestamp(pool[0]["order_by"])
+    return types if apart > every or earlier else pool
+
+
+def order_of_pools(numbers: dict[str, Any]) -> dict[str, Any]:
+    """The first order where GPUs installed are given by type, if it is that of types.
+
+    >>> numbers = {"first_crossing": None, "orders_as_one_pool": []}
+    >>> order = {"name": "A100", "gpus": 28, "begin": "2026-04-01", "order_by": "2026-03-02"}
+    >>> order_of_pools({**numbers, "types_to_order": [order, {**order, "order_by": "2026-03-09"}]})
+    {'to_order': 28, 'order_by': '2026-03-02', 'first_crossing': '2026-04-01'}
+    >>> order_of_pools({**numbers, "types_to_order": []})
     {}
     """
-    apart = sum(each["gpus"] for each in numbers["types_to_order"])
-    if apart <= numbers["to_order"]:
+    orders = leading_orders(numbers["orders_as_one_pool"], numbers["types_to_order"])
+    if orders is numbers["orders_as_one_pool"]:
         return {}
-    dates = [date for date in (numbers["order_by"], numbers["type_order_by"]) if date is not None]
-    return {"to_order": apart, "order_by": min(dates, key=pd.Timestamp)}
+    due = orders[0]["order_by"]
+    crossings = [numbers["first_crossing"], numbers.get("type_first_crossing"), *(each["begin"] for each in orders)]
+    return {
+        "to_order": sum(each["gpus"] for each in orders if each["order_by"] == due),
+        "order_by": due,
+        "first_crossing": min(filter(None, crossings), key=pd.Timestamp),
+    }
 
 
 @dataclass(frozen=True)
@@ -289,25 +315,19 @@ def _row(name: str, plan: Requirement) -> dict[str, object]:
     row: dict[str, object] = {"pool": name, **counts, "required": plan.required, "lead_time_days": lead_time / _DAY}
     if math.isnan(plan.installed):
         return row
-    order = order_of(plan) if name != ALL else Order(plan.to_order(), plan.first_crossing, plan.order_by)
-    to_order = float(order.gpus)
-    dates = {"first_crossing": order.first_crossing, "order_by": order.order_by}
-    return row | {"installed": plan.installed, "shortfall": plan.shortfall, "to_order": to_order} | dates
+    orders = orders_of(plan) if name != ALL else plan.orders()
+    order = {"to_order": float(orders[0].gpus if orders else 0), "order_by": plan.order_by if orders else pd.NaT}
+    return row | {
+        "installed": plan.installed,
+        "shortfall": plan.shortfall,
+        "first_crossing": plan.first_crossing,
+        **order,
+    }
 
 
-class Order(NamedTuple):
-    """GPUs to order of a pool, the first time at which they are short, and when the order is due (NaT if never)."""
-
-    gpus: int
-    first_crossing: pd.Timestamp
-    order_by: pd.Timestamp
-
-
-def order_of(plan: Requirement) -> Order:
-    """Order of a pool; nothing is ordered of a type that retires."""
-    if plan.installed > plan.installed_at(pd.Series([plan.end]))[0] == 0:
-        return Order(0, plan.first_crossing, pd.NaT)
-    return Order(plan.to_order(), plan.first_crossing, plan.order_by)
+def orders_of(plan: Requirement) -> list[Order]:
+    """Orders of a type; nothing is ordered of one that retires."""
+    return [] if plan.installed > plan.installed_at(pd.Series([plan.end]))[0] == 0 else plan.orders()
 
 
 def _unused_types(plans: dict[str, Requirement], settings: Settings, ds: pd.Series) -> list[dict[str, object]]:

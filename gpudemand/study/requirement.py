@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,6 +31,18 @@ from gpudemand.study.usage_tables import MEAN
 from gpudemand.study.waits import Need
 from gpudemand.units import SECONDS_PER_HOUR
 from gpudemand.usage.bins import bin_ends
+
+
+class Order(NamedTuple):
+    """GPUs to order beyond those ordered before: from when until when they are short, and when the order is due.
+
+    `end`: NaT of what is short as long as the plan lasts.
+    """
+
+    gpus: int
+    begin: pd.Timestamp
+    end: pd.Timestamp
+    order_by: pd.Timestamp
 
 
 @dataclass(frozen=True)
@@ -172,9 +184,13 @@ class Requirement:
 
     def order_due(self, log_end: pd.Timestamp) -> pd.Timestamp:
         """`order_by`, but not before the log ends."""
-        begin, due = self._can_meet(self.shortages())["begin"].min(), self.order_by
+        begin = self._can_meet(self.shortages())["begin"].min()
+        return begin if pd.isna(begin) else self._due(begin, log_end)
+
+    def _due(self, begin: pd.Timestamp, log_end: pd.Timestamp) -> pd.Timestamp:
+        due = order_date(begin, self.plans[MEAN].lead_time)
         # By the clock of a zone, the lead time before the arrival may be an hour after the end of the log.
-        return due if pd.isna(due) else log_end if begin <= self.arrival else max(due, log_end)
+        return log_end if begin <= self.arrival else max(due, log_end)
 
     def _order_date(self, shortages: pd.DataFrame) -> pd.Timestamp:
         return order_date(self._can_meet(shortages)["begin"].min(), self.plans[MEAN].lead_time)
@@ -211,6 +227,22 @@ class Requirement:
         # Four weeks later it is looked at again.
         rows = rows[(rows["ds"] >= begin) & (rows["ds"] <= begin + WINDOW)]
         return math.ceil((rows["required"] - rows["installed"]).max())
+
+    def orders(self) -> list[Order]:
+        """Order what is `to_order` first, and beyond it what GPUs that leave after its four weeks leave short."""
+        short = self._can_meet(self.shortages())
+        if short.empty:
+            return []
+        rows, ordered, found = self.timeline(self._envelope), 0, list[Order]()
+        begin, lacking = short["begin"].min(), rows["required"] - rows["installed"]
+        leave = rows["ds"][(rows["installed"].diff() < 0) & (rows["ds"] >= max(begin, self.arrival) + WINDOW)]
+        for time in [begin, *leave]:
+            gpus = math.ceil(lacking[rows["ds"].between(time, time + WINDOW)].max()) if found else self.to_order()
+            if gpus > ordered:
+                end = short["end"][short["begin"] <= time].iloc[-1]
+                found.append(Order(gpus - ordered, time, end, self._due(time, self.log_end)))
+                ordered = gpus
+        return found
 
     @property
     def end(self) -> pd.Timestamp:
@@ -314,6 +346,7 @@ def headline(
         "order_by": _iso(requirement.order_due(facts["last"])),
         "to_order": to_order,
         "to_order_as_one_pool": to_order,
+        "orders_as_one_pool": order_numbers(None, requirement.orders(), settings.longest_lead_time),
         "installed_later": installed_later,
         "installed_changes": installed_changes(settings.installed, need.log_end, requirement.end),
         "shortages": shortage_numbers(requirement),
@@ -335,6 +368,15 @@ def shortage_numbers(requirement: Requirement) -> list[dict[str, object]]:
     return [
         {"begin": _iso(row.begin), "end": _iso(row.end), "gpus": math.ceil(row.gpus)}
         for row in requirement.shortages().itertuples()
+    ]
+
+
+def order_numbers(name: str | None, orders: list[Order], lead_time: str) -> list[dict[str, Any]]:
+    """Orders of a GPU type, or of all as one pool: ``name``, fields of `Order` and ``lead_time``."""
+    dates = ("begin", "end", "order_by")
+    return [
+        {"name": name, "gpus": each.gpus, **{date: _iso(getattr(each, date)) for date in dates}, "lead_time": lead_time}
+        for each in orders
     ]
 
 

@@ -31,9 +31,9 @@ from gpudemand.planning.scenarios import (
     recent_workload,
 )
 from gpudemand.planning.training_run_time import OTHERS, run_time_ratios
-from gpudemand.study.gpu_types import Order, Pools, order_of
+from gpudemand.study.gpu_types import Pools, leading_orders, orders_of_types
 from gpudemand.study.parts import UserSegments
-from gpudemand.study.requirement import Requirement, plan_requirement, with_date_dtype
+from gpudemand.study.requirement import Requirement, order_numbers, plan_requirement, with_date_dtype
 from gpudemand.study.selection import SelectedForecast
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import SeriesSource, Source
@@ -49,9 +49,9 @@ class Scenarios:
     """Requirements under scenarios.
 
     `table`: the base case, then a row per scenario: ``scenario``, ``required``, ``change_from_base`` (GPUs),
-    ``shortfall``, ``to_order``, ``first_crossing``, ``order_by``, ``share_over`` (of the binding plan). What is to be
-    ordered is what pools need each for itself, if they stand apart and that is more. `skipped`: scenarios that the log
-    does not support.
+    ``shortfall``, ``to_order`` (also by later orders, where GPUs leave), ``first_crossing``, ``order_by``,
+    ``share_over`` (of the binding plan). What is to be ordered is what pools need each for itself, if they stand apart
+    and that is more or due earlier. `skipped`: scenarios that the log does not support.
     """
 
     table: pd.DataFrame
@@ -196,19 +196,18 @@ def compare_scenarios(base: BaseCase, scenarios: Mapping[str, Scenario], costs: 
 
 def _row(name: str, base: BaseCase, requirement: Requirement, apart: Mapping[str, Requirement]) -> dict[str, object]:
     plan = requirement.summary.set_index("basis").loc[requirement.binding]
-    order = Order(requirement.to_order(), requirement.first_crossing, requirement.order_by)
-    due = [each for each in map(order_of, apart.values()) if pd.notna(each.order_by)]
-    if (gpus := sum(each.gpus for each in due)) > order.gpus:
-        dates = (min(filter(pd.notna, of_all)) for of_all in zip(*(each[1:] for each in [order, *due]), strict=True))
-        order = Order(gpus, *dates)
+    pool, types = order_numbers(None, requirement.orders(), ""), orders_of_types(apart)
+    orders = leading_orders(pool, types)
+    plans = [apart[order["name"]] for order in orders] if orders is types else [requirement]
+    crossings = filter(pd.notna, (each.first_crossing for each in (requirement, *plans)))
     return {
         "scenario": name,
         "required": plan["required"],
         "change_from_base": plan["required"] - base.requirement.required,
         "shortfall": requirement.shortfall,
-        "to_order": order.gpus,
-        "first_crossing": order.first_crossing,
-        "order_by": order.order_by,
+        "to_order": sum(order["gpus"] for order in orders),
+        "first_crossing": min(crossings, default=pd.NaT),
+        "order_by": plans[0].order_by,
         "share_over": plan["share_over"],
     }
 

@@ -422,7 +422,7 @@ class SeriesSource:
         daily = to_long(binned_means(recent, "D", self.step).T).set_axis(["series", "start", "gpus"], axis=1)
         daily = daily[daily["gpus"] > 0].reset_index(drop=True)
         named = self._parts.loc[daily["series"]].reset_index(drop=True)
-        named = named.rename(columns={self.unit: "user"}).filter(items=list(COLUMNS))
+        named = named.assign(user=named[self.unit]).filter(items=list(COLUMNS))
         end = bin_ends(pd.DatetimeIndex(daily["start"]), "D")
         return as_jobs(pd.concat([daily, named], axis=1).assign(end=end), kind=str(self.attrs.get("kind", "")))
 

@@ -577,7 +577,8 @@ class Study:
         what that needs, and the rest of the need grows with the work that changes; of usage without jobs, all of it.
         A `StepEvent` is queued as a `Programme` is, on the type that its ``series`` names. Where GPUs installed are
         given by type or cluster, ``to_order`` is what these need each for itself, if that is more than all as one pool
-        need, and a job that moves to another type is wanted there; the other columns are those of all as one pool.
+        need, or due earlier, and a job that moves to another type is wanted there; the other columns are those of all
+        as one pool. Orders that follow as GPUs leave later count in ``to_order``, which scenarios of more work raise.
 
         Parameters
         ----------

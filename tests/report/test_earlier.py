@@ -17,6 +17,7 @@ from gpudemand._validation import InputError
 from gpudemand.report.build import build_report
 from gpudemand.report.history import earlier_report, keep_history, past_forecast, read_earlier
 from gpudemand.report.metrics import metrics_text
+from gpudemand.report.tables import format_date
 from gpudemand.study.study import Study
 from tests.report.conftest import make_log
 
@@ -129,12 +130,15 @@ def test_the_page_says_what_changed(monthly):
     html = (monthly["2026-04-10"] / "index.html").read_text(encoding="utf-8")
     then, now = (numbers(monthly[until])["headline"] for until in MONTHS[:2])
     assert "Since the report of 20 Mar 2026" in html
-    assert f"required {then['required']} GPUs by" in html
-    assert f"this one requires {now['required']} by" in html
+    arrivals = (format_date(pd.Timestamp(each["order_arrives"])) for each in (then, now))
+    assert f"required {then['required']} GPUs from {next(arrivals)} on" in html
+    assert f"this one requires {now['required']} from {next(arrivals)} on. For the latter time the earlier" in html
     assert "(last value " in html
     table = pd.read_parquet(monthly["2026-04-10"] / "tables" / "since_requirement.parquet")
     assert table["required"].tolist() == [then["required"], now["required"]]
-    assert table["required_both"].notna().all()
+    assert table["required_both"].iloc[1] == now["required"], "both are of the weeks that this report is for"
+    plan = pd.read_parquet(monthly["2026-03-20"] / "tables" / "plan.parquet").query("basis == 'wait'").set_index("ds")
+    assert table["required_both"].iloc[0] == plan.loc[: now["order_arrives"], "required"].iloc[-1]
     drivers = pd.read_parquet(monthly["2026-04-10"] / "tables" / "since_drivers.parquet").set_index("driver")
     parts = drivers.loc[[name for name in drivers.index if name.startswith("users")], "change_gpus"]
     assert parts.sum() == pytest.approx(drivers.loc["total", "change_gpus"])

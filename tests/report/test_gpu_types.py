@@ -89,7 +89,7 @@ def test_a_type_that_is_seldom_used_does_not_widen_the_others():
 
 
 def test_shortfall_is_by_type_where_installed_is(log, selected):
-    types, _ = plan(log, selected, installed={"A100": 1000.0, "H100": 5.0})
+    types, requirement = plan(log, selected, installed={"A100": 1000.0, "H100": 5.0})
     table = types.table.set_index("gpu_type")
     assert table.loc["A100", "shortfall"] == 0
     assert pd.isna(table.loc["A100", "order_by"])
@@ -109,12 +109,13 @@ def test_shortfall_is_by_type_where_installed_is(log, selected):
         "first_crossing": None,
         "order_by": None,
         "risk_without_order": 0.1,
+        "orders_as_one_pool": [],
         **NUMBERS,
     }
     numbers |= {
         "lead_time": "10D",
-        "log_end": "2026-03-02T00:00:00+00:00",
-        "order_arrives": "2026-03-12T00:00:00+00:00",
+        "log_end": requirement.log_end.isoformat(),
+        "order_arrives": requirement.arrival.isoformat(),
         "plan_end": "2026-03-15T00:00:00+00:00",
         **gpu_type_numbers(types),
     }
@@ -125,15 +126,31 @@ def test_shortfall_is_by_type_where_installed_is(log, selected):
     assert f"Order {h100 - 5} H100 GPUs now" in said
     assert dates({**numbers, **gpu_type_numbers(None)}).startswith("Order none")
     # Where all types together run short too, no sentence says that they suffice.
-    due = {**numbers, "order_by": numbers["log_end"], "to_order": h100, "to_order_as_one_pool": h100}
+    due, fewer = (
+        {**numbers, "orders_as_one_pool": [{**numbers["types_to_order"][0], "name": None, "gpus": gpus}]}
+        for gpus in (h100, 7)
+    )
     assert dates(due).startswith(f"Order {h100} GPUs now")
     # GPUs of other types do not run the jobs of the one that is short: what it needs is ordered, not what all need.
-    fewer = {**due, "to_order_as_one_pool": 7}
     assert dates(fewer).startswith("As one pool, 7 more would do; each GPU type for itself, H100 runs short. Order ")
     assert f"Order {h100 - 5} H100 GPUs now" in dates(fewer)
     assert not any("suffice" in dates(said) for said in (due, fewer))
-    assert order_of_pools({**fewer, "to_order": 7})["to_order"] == h100 - 5
+    assert order_of_pools(fewer)["to_order"] == h100 - 5
     assert order_of_pools(due) == {}
+
+
+def test_the_first_order_is_of_the_types_that_are_due_with_it(log, selected):
+    end = selected.forecast["ds"].min()
+    leave = pd.Series([1000.0, 5.0], [end, end + pd.Timedelta("60D")])
+    types, requirement = plan(log, selected, installed={"A100": leave, "H100": 5.0})
+    numbers = {"first_crossing": None, "orders_as_one_pool": [], **gpu_type_numbers(types)}
+    now, later = numbers["types_to_order"]
+    assert (now["name"], later["name"], later["order_by"]) == ("H100", "A100", (end + pd.Timedelta("50D")).isoformat())
+    assert order_of_pools(numbers) == {
+        "to_order": now["gpus"],
+        "order_by": requirement.log_end.isoformat(),
+        "first_crossing": end.isoformat(),
+    }
 
 
 def test_retired_and_unused_types_are_listed(log, selected):
@@ -216,11 +233,9 @@ def test_each_type_has_its_lead_time_and_the_whole_the_longest(log, selected):
     )
     numbers = gpu_type_numbers(replace(types, table=later))
     assert (numbers["first_short_type"], numbers["type_lead_time"]) == ("H100", "140D"), "its order is due first"
-    pool = {"lead_time": "140D", "order_by": None}
-    assert (
-        lead_time({**pool, "first_short_type": "A100", "type_order_by": "2026-03-02", "type_lead_time": "5D"}) == "5D"
-    )
-    assert lead_time({**pool, "first_short_type": None, "type_order_by": None, "type_lead_time": None}) == "140D"
+    pool = {"lead_time": "140D", "orders_as_one_pool": []}
+    assert lead_time({**pool, "types_to_order": numbers["types_to_order"][1:]}) == "5D"
+    assert lead_time({**pool, "types_to_order": []}) == "140D"
 
 
 def test_a_lead_time_or_price_that_a_type_lacks_is_named(log):

@@ -59,8 +59,16 @@ NUMBERS |= {"order_arrives": "2026-09-30T00:00:00+00:00", "waits_beside_idle": N
 NUMBERS |= {"wait": "1h", "wait_share": 0.9, "peak_bin_lo_95": 700.0, "peak_bin_hi_95": 1004.0}
 
 
-def changed(**changes):
-    return {**NUMBERS, **changes}
+def order(gpus, order_by, name=None, lead_time="90D", begin="2026-10-03", end=None):
+    dates = {"begin": begin, "end": end, "order_by": order_by[:10] + "T00:00:00+00:00"}
+    return {"name": name, "gpus": gpus, "lead_time": lead_time, **dates}
+
+
+def changed(*, types_to_order=(), **changes):
+    """The numbers with others; of the order and its date also those of all as one pool."""
+    numbers = {**NUMBERS, **changes}
+    first = [order(numbers["to_order"], numbers["order_by"])] if numbers["order_by"] else []
+    return {"orders_as_one_pool": first, "types_to_order": list(types_to_order), **numbers}
 
 
 def test_requirement_says_what_for_and_is_compared_with_installed_both_ways():
@@ -75,7 +83,8 @@ def test_requirement_says_what_for_and_is_compared_with_installed_both_ways():
 
 
 def test_gpus_that_are_ordered_already_are_not_ordered_again():
-    ordered = changed(installed_from="given", installed_later=1024.0, to_order=0, order_by=None, shortfall=0)
+    given = {"installed_from": "given", "to_order": 0, "order_by": None}
+    ordered = changed(installed_later=1024.0, shortfall=0, **given)
     what = "no more than the 1,024 that are installed when an order could arrive (965 now)."
     assert sentences.requirement(ordered).endswith(what)
     assert sentences.dates(ordered) == "Order none: on those installed, the target is missed with probability 20%."
@@ -96,7 +105,8 @@ def test_a_delivery_that_ends_what_is_short_is_named():
     begin, end = "2026-10-05T00:00:00+00:00", "2026-10-20T00:00:00+00:00"
     steps = [{"on": begin, "gpus": -40.0, "name": None}, {"on": end, "gpus": 40.0, "name": None}]
     ends = {"begin": begin, "end": end, "gpus": 39}
-    numbers = changed(installed_changes=steps, shortages=[ends], order_by="2026-07-07T00:00:00+00:00")
+    first = [order(39, "2026-07-07T00:00:00+00:00", begin=begin, end=end)]
+    numbers = changed(installed_changes=steps, shortages=[ends], orders_as_one_pool=first)
     numbers |= {"installed_from": "given", "installed_later": 925.0}
     assert "39 more than the 925 that are installed at least in those four weeks (965 now)." in sentences.requirement(
         numbers
@@ -138,7 +148,7 @@ def test_one_gpu_is_one_gpu():
 
 
 def test_order_date_is_past_future_or_never():
-    said = sentences.dates(NUMBERS)
+    said = sentences.dates(changed())
     assert said.startswith("Order 39 GPUs now: what is ordered as the log ends is there on 30 Sep 2026 (90 days). ")
     assert said.endswith("Without an order, the target is missed then with probability 20%.")
     later = sentences.dates(changed(order_by="2026-07-05T00:00:00+00:00"))
@@ -240,24 +250,59 @@ def test_the_basis_names_target_range_and_where_the_number_installed_is_from():
 
 
 def test_a_plan_by_type_says_how_many_of_it_to_order():
-    by_type = {"first_short_type": "H100", "type_order_by": "2026-04-10T00:00:00+00:00", "type_lead_time": "30D"}
-    by_type["types_to_order"] = [{"name": "H100", "gpus": 10}]
-    said = sentences.dates(changed(order_by=None, to_order=0, risk_without_order=0.004, **by_type))
+    types = [order(10, NUMBERS["log_end"], "H100", "30D")]
+    said = sentences.dates(changed(order_by=None, to_order=0, risk_without_order=0.004, types_to_order=types))
     assert said.startswith("As one pool, those held at once so far suffice (risk below 1%); each GPU type")
     assert "H100 runs short. Order 10 H100 GPUs now: what is ordered as the log ends is there on 1 Aug 2026" in said
 
 
 def test_types_that_need_more_than_the_pool_lead_the_answer():
-    sizes = [{"name": "A100", "gpus": 28}, {"name": "H100", "gpus": 5}]
-    by_type = {"first_short_type": "A100", "type_order_by": NUMBERS["log_end"], "type_lead_time": "30D"}
-    pool = {"order_by": NUMBERS["log_end"], "to_order": 33, "to_order_as_one_pool": 2}
-    said = sentences.dates(changed(**pool, **by_type, types_to_order=sizes))
+    now = NUMBERS["log_end"]
+    sizes = [order(28, now, "A100"), order(5, now, "H100")]
+    pool = {"order_by": now, "to_order": 33, "orders_as_one_pool": [order(2, now)]}
+    said = sentences.dates(changed(**pool, types_to_order=sizes))
     assert said.startswith(
         "As one pool, 2 more would do; each GPU type for itself, A100, H100 run short. Order 28 A100"
     )
     assert "28 A100 GPUs and 5 H100 GPUs now" in said
-    many = [{"name": f"T{number}", "gpus": 1} for number in range(6)]
-    assert "1 T2 GPU and 3 GPUs of others now" in sentences.dates(changed(**pool, **by_type, types_to_order=many))
+    many = [order(1, now, f"T{number}") for number in range(6)]
+    assert "1 T2 GPU and 3 GPUs of others now" in sentences.dates(changed(**pool, types_to_order=many))
+
+
+def test_each_type_has_its_date_and_its_arrival():
+    now, short = NUMBERS["log_end"], {"order_by": None, "to_order": 0}
+    leads = [order(5, now, "H100"), order(3, now, "A100", "10D")]
+    assert (
+        "Order 5 H100 GPUs now: what is ordered as the log ends is there on 30 Sep 2026 (90 days); 3 A100 GPUs now, "
+        "there on 12 Jul 2026 (10 days)."
+    ) in sentences.dates(changed(**short, types_to_order=leads))
+    dates = [order(4, now, "H100"), order(13, "2026-07-14", "A100"), order(9, "2026-08-01", "H100")]
+    assert "there on 30 Sep 2026 (90 days); 13 A100 GPUs by 14 Jul 2026; 9 more H100 GPUs by 1 Aug 2026." in (
+        sentences.dates(changed(**short, types_to_order=dates))
+    )
+    later = [order(7, "2026-07-20", "T7"), order(8, "2026-08-20", "T8", "30D")]
+    assert sentences.dates(changed(**short, types_to_order=later)).endswith(
+        "Order 7 T7 GPUs by 20 Jul 2026, with a lead time of 90 days; 8 T8 GPUs by 20 Aug 2026, with a lead time of 30 "
+        "days."
+    )
+    many = [order(1, f"2026-07-1{number}", f"T{number}") for number in range(6)]
+    assert sentences.dates(changed(**short, types_to_order=many)).endswith("1 T3 GPU by 13 Jul 2026; others later.")
+
+
+def test_what_is_ordered_later_is_told_with_the_first_order():
+    orders = [order(1, NUMBERS["log_end"]), order(20, "2026-07-14")]
+    said = sentences.dates(changed(to_order=1, orders_as_one_pool=orders))
+    assert said.startswith("Order 1 GPU now: what is ordered as the log ends is there on 30 Sep 2026 (90 days); ")
+    assert "; 20 more GPUs by 14 Jul 2026. Without an order" in said
+
+
+def test_of_each_type_it_is_said_when_what_is_short_ends():
+    end = "2026-10-20T00:00:00+00:00"
+    types = [order(3, NUMBERS["log_end"], "A100"), order(4, NUMBERS["log_end"], "H100", end=end)]
+    numbers = changed(order_by=None, to_order=0, types_to_order=types)
+    assert sentences.dates(numbers).endswith(" H100 GPUs are short until 20 Oct 2026, when fewer are required.")
+    arrive = [{"on": end, "gpus": 8.0, "name": "H100"}]
+    assert "until 20 Oct 2026, when others arrive" in sentences.dates(numbers | {"installed_changes": arrive})
 
 
 def test_where_most_earlier_plans_fell_short_the_page_says_why_and_what_to_do():
