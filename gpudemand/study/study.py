@@ -485,7 +485,8 @@ class Study:
     @result
     def target_grid(self) -> pd.DataFrame:
         """GPUs required for other targets for waits and other probabilities, a row each combination."""
-        return target_grid(self.target_needs, self.settings.service_level)
+        stated = (str(self.settings.wait), self.settings.wait_share)
+        return target_grid(self.target_needs, stated, self.settings.service_level)
 
     @cached_property
     def target_needs(self) -> dict[tuple[str, float], Need]:

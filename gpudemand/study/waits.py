@@ -351,21 +351,28 @@ _WAITS, _SHARES_IN_TIME = ("10min", "1h", "4h", "24h"), (0.8, 0.9, 0.95)
 _MOST_JOBS = 100_000
 
 
-def target_grid(needs: Mapping[tuple[str, float], Need], service_level: float) -> pd.DataFrame:
-    """GPUs required for each of some targets, as if it were the stated one; `needs` as `target_needs` returns them.
+def target_grid(
+    needs: Mapping[tuple[str, float], Need], stated: tuple[str, float], service_level: float
+) -> pd.DataFrame:
+    """GPUs required for each of some targets, as if it were the stated one, but no fewer than a looser target requires.
 
+    Each target's needs show a growth of their own, whose noise would let some stricter targets require fewer.
+
+    `needs`: as `target_needs` returns them. `stated`: the target among them that is planned for, whose number stands.
     Returns ``wait``, ``share`` (of the jobs in time), ``probability`` and ``required``, a row each combination.
     """
-    shares = sorted({*SHARES.values(), service_level})
-    return pd.DataFrame(
-        [
-            {"wait": wait, "share": share, "probability": probability, "required": np.ceil(gpus)}
-            for (wait, share), need in needs.items()
-            for probability, gpus in zip(
-                shares, need.samples(need.log_end + need.lead_time, np.array(shares)), strict=True
-            )
-        ]
-    ).astype({"wait": STRING})
+    probabilities = sorted({*SHARES.values(), service_level})
+    waits, shares = (list(dict.fromkeys(pair[place] for pair in needs)) for place in (0, 1))
+    required = np.ceil(
+        [each.samples(each.log_end + each.lead_time, np.array(probabilities)) for each in needs.values()]
+    ).reshape(len(waits), len(shares), len(probabilities))
+    row, column = waits.index(stated[0]), shares.index(stated[1])
+    looser, stricter = (slice(row, None), slice(column + 1)), (slice(row + 1), slice(column, None))
+    required[looser] = np.minimum(required[looser], required[row, column])
+    required[stricter] = np.maximum(required[stricter], required[row, column])
+    required = np.maximum.accumulate(np.maximum.accumulate(required[::-1], axis=0)[::-1], axis=1)
+    rows = pd.MultiIndex.from_product([waits, shares, probabilities], names=["wait", "share", "probability"])
+    return pd.DataFrame({"required": required.ravel()}, index=rows).reset_index().astype({"wait": STRING})
 
 
 def target_needs(need: Need, source: Source, settings: Settings) -> dict[tuple[str, float], Need]:
