@@ -14,7 +14,8 @@ from gpudemand.cost.feature_table import ARCHITECTURE, features_of_architectures
 from gpudemand.cost.measure import DEVICES, load_measurements
 from gpudemand.cost.model import TARGETS, CostModel, measured_jobs
 from gpudemand.cost.networks import family_of
-from gpudemand.datasets.registry import data_folder, refresh_checksums
+from gpudemand.datasets.registry import data_folder
+from scripts.checksums import refresh_checksums
 
 
 def median_of_repetitions(rows: pd.DataFrame) -> pd.DataFrame:

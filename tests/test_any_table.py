@@ -152,7 +152,6 @@ CALLS = {
     "CostStepTime.calibrate": lambda jobs, _: calibrated(jobs),
     "CostStepTime.knows": lambda jobs, _: cost_step_time().knows(jobs),
     "fixed_length": lambda jobs, _: planning.fixed_length(jobs),
-    "fits_on_cards": lambda jobs, _: gd.fits_on_cards(jobs, Costs()),
     "fewer_gpus": lambda jobs, _: gd.fewer_gpus(jobs, {}),
     "true_step_time": lambda jobs, _: datasets.true_step_time(jobs),
     "true_run_time": lambda jobs, _: datasets.true_run_time(jobs, TRUTH),

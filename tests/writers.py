@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import tempfile
 import threading
 from collections.abc import Callable
@@ -30,7 +29,7 @@ from gpudemand.cost.step_time_model import ScriptEffect
 from gpudemand.datasets import registry as fetch
 from gpudemand.datasets import save_device
 from gpudemand.datasets.devices import Device
-from gpudemand.datasets.registry import refresh_checksums, remote_file
+from gpudemand.datasets.registry import remote_file
 from gpudemand.forecast import SeasonalNaive
 from gpudemand.jobs import write_jobs, write_swf
 from gpudemand.report import build
@@ -114,14 +113,6 @@ def forecast_in_chunks(place: Path, version: int) -> None:
 def chunks(files: dict[str, bytes]) -> set[Any]:
     """Forecasts of the chunks."""
     return {(name, data) for name, data in files.items() if name.split("/")[-2] == RESULTS}
-
-
-def refresh(place: Path, version: int) -> None:
-    """Update the checksums of one file."""
-    (place.parent / "some.csv").write_text("x" * version)
-    if not place.exists():
-        place.write_text(json.dumps({"bundled": [{"path": "some.csv", "sha256": "", "bytes": -1}]}))
-    refresh_checksums(place.parent)
 
 
 def save_own_device(place: Path, version: int) -> None:
@@ -288,7 +279,6 @@ WRITERS: dict[str, list[Writer]] = {
     "study/plan_file.py:write_plan": [Writer("plan.toml", lambda place, _: write_plan(place), situations=("nothing",))],
     "report/metrics.py:write_metrics": [Writer("report.prom", numbers)],
     "report/build.py:write_report": [Writer("report", write_small_report)],
-    "datasets/registry.py:refresh_checksums": [Writer("registry.json", refresh, situations=("older",))],
     "datasets/registry.py:fetch_file": [Writer("file.csv", download, situations=("nothing",))],
     "datasets/devices.py:save_device": [Writer("mine.json", save_own_device)],
     "cost/meter.py:RowFile": [Writer("rows.csv", append_rows, whole_rows, grows=True)],

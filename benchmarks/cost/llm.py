@@ -37,8 +37,9 @@ from gpudemand.cost.large_models import (
 )
 from gpudemand.cost.large_time import TIME_PRIORS
 from gpudemand.cost.measure import load_held_out_runs
-from gpudemand.datasets.registry import data_folder, refresh_checksums
+from gpudemand.datasets.registry import data_folder
 from gpudemand.units import GIB
+from scripts.checksums import refresh_checksums
 
 SPLITS = ("source", "generation")
 #: Target -> column of the measurements, their unit, and what it is called.

@@ -22,7 +22,8 @@ from benchmarks.cost.table import time_table
 from benchmarks.cost.traced import TraceCache
 from gpudemand.cost.model import CostModel
 from gpudemand.cost.step_time_model import ScriptEffect
-from gpudemand.datasets.registry import bundled_path, data_folder, refresh_checksums
+from gpudemand.datasets.registry import bundled_path, data_folder
+from scripts.checksums import refresh_checksums
 
 log = logging.getLogger(__name__)
 #: Of the draw of the projects that are scored.
