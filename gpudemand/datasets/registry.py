@@ -143,7 +143,7 @@ def load_truth_sample() -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The second result of `make_cluster`, input of `expected_usage`.
+        The second result of `make_cluster`.
 
     Examples
     --------
