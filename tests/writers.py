@@ -23,9 +23,7 @@ from gpudemand import CostModel
 from gpudemand._tables import write_table
 from gpudemand.bulk import RESULTS, Run, split_log
 from gpudemand.cli.app import app
-from gpudemand.cost.large_models import LargeModelPredictor
 from gpudemand.cost.meter import RowFile, parse_rows
-from gpudemand.cost.step_time_model import ScriptEffect
 from gpudemand.datasets import registry as fetch
 from gpudemand.datasets import save_device
 from gpudemand.datasets.devices import Device
@@ -120,17 +118,6 @@ def save_own_device(place: Path, version: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GPUDEMAND_DEVICES", str(place.parent))
         save_device(Device("Mine", memory_gib=64.0 + version, bandwidth_gb_s=2000, fp32_tflops=30))
-
-
-def save_effect(place: Path, version: int) -> None:
-    ScriptEffect(0.1 * version, 0.2, 9).save(place)
-
-
-def save_large(place: Path, version: int) -> None:
-    """Save a predictor of large models."""
-    found = LargeModelPredictor.load()
-    found.targets["memory_gib"].scales.classes["known"] += version
-    found.save(place)
 
 
 @cache
@@ -282,8 +269,6 @@ WRITERS: dict[str, list[Writer]] = {
     "datasets/registry.py:fetch_file": [Writer("file.csv", download, situations=("nothing",))],
     "datasets/devices.py:save_device": [Writer("mine.json", save_own_device)],
     "cost/meter.py:RowFile": [Writer("rows.csv", append_rows, whole_rows, grows=True)],
-    "cost/large_models.py:save": [Writer("large.json", save_large)],
-    "cost/step_time_model.py:save": [Writer("effect.json", save_effect)],
     "cost/model.py:save_models": [Writer("model", save_model)],
     "saved.py:save_model": [Writer("model.parquet", save_forecast)],
     "bulk.py:_written_chunk": [Writer("run", forecast_in_chunks, chunks, situations=("nothing",), grows=True)],
