@@ -92,11 +92,6 @@ class RipsStatistics(SeriesTransformer):
     n_jobs : int or None, default=None
         Processes; a Dask client takes precedence.
 
-    Attributes
-    ----------
-    n_timestamps_ : int
-        Length of the series at ``fit``; nothing else is learned.
-
     Notes
     -----
     Windows with a missing value are left out. A constant series, one with fewer than two distinct windows, and one
