@@ -138,7 +138,6 @@ from .planning import WaitPlan as WaitPlan
 from .planning import demand_cross_validation as demand_cross_validation
 from .planning import effective_capacity as effective_capacity
 from .planning import fewer_gpus as fewer_gpus
-from .planning import fits_on_cards as fits_on_cards
 from .planning import place_jobs as place_jobs
 from .planning import plan_backtest as plan_backtest
 from .planning import plan_waits as plan_waits

@@ -143,6 +143,11 @@ def _made(value: Any) -> Any:
         raise InputError(
             f"this version has no forecaster or segmenter {shorten(name)!r}; load it with the one that saved it."
         )
+    unknown = sorted(set(value["parameters"]) - set(made._get_param_names()))
+    if unknown:
+        raise InputError(
+            f"{name} of this version has no {shorten(', '.join(unknown))}; load it with the version that saved it."
+        )
     return made(**{name: _made(item) for name, item in value["parameters"].items()})
 
 

@@ -19,10 +19,11 @@ from scipy.linalg import eigh
 from benchmarks.segments.archetypes import ALL, Users, simulated
 from benchmarks.segments.series import noisy_series
 from gpudemand._array import FloatArray
-from gpudemand.datasets.registry import data_folder, refresh_checksums
+from gpudemand.datasets.registry import data_folder
 from gpudemand.segments.features import BLOCKS, TABLES, WITHIN, standardize
 from gpudemand.segments.rfm import PRESENCE_FEATURES
 from gpudemand.segments.series_features import DAILY_FEATURES, HOURLY_FEATURES, MULTISCALE_FEATURES, WEEKLY_FEATURES
+from scripts.checksums import refresh_checksums
 
 SEEDS, RATIOS, DAYS = range(1000, 1007), (6.0, 1.0, 0.3), (90, 180, 365)
 N_DISCRIMINANTS = 16

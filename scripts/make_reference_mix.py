@@ -16,7 +16,8 @@ import pandas as pd
 
 from benchmarks.cost.traced import CACHE, TraceCache
 from gpudemand.cost.reference_mix import ATTRIBUTES, PATH
-from gpudemand.datasets.registry import data_folder, refresh_checksums
+from gpudemand.datasets.registry import data_folder
+from scripts.checksums import refresh_checksums
 
 #: Kind, key of the network, samples a step, precision, optimizer.
 TRAININGS = (

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from gpudemand.datasets.registry import data_folder, refresh_checksums
+from gpudemand.datasets.registry import data_folder
 from gpudemand.datasets.simulate import make_cluster
+from scripts.checksums import refresh_checksums
 
 
 def make_sample() -> tuple[pd.DataFrame, pd.DataFrame]:

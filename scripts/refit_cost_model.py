@@ -11,10 +11,11 @@ from pathlib import Path
 import pandas as pd
 
 from gpudemand.cost.feature_table import ARCHITECTURE, features_of_architectures, trace_graphs
-from gpudemand.cost.measure import DEVICES, load_measurements
+from gpudemand.cost.measure import load_measurements
 from gpudemand.cost.model import TARGETS, CostModel, measured_jobs
 from gpudemand.cost.networks import family_of
-from gpudemand.datasets.registry import data_folder, refresh_checksums
+from gpudemand.datasets.registry import data_folder
+from scripts.checksums import refresh_checksums
 
 
 def median_of_repetitions(rows: pd.DataFrame) -> pd.DataFrame:
@@ -42,13 +43,12 @@ def refit(folder: Path) -> CostModel:
     place = folder / "cost" / "model"
     if (place / "model.json").is_file():
         model = CostModel.load(place)
-    for device in DEVICES:
-        rows = median_of_repetitions(load_measurements(device))
-        graphs = trace_graphs(rows, n_jobs=-1, networks="benchmarks.zoo")
-        file = folder / "cost" / f"{device}_graphs.parquet"
-        features_of_architectures(graphs).to_parquet(file, compression="zstd", compression_level=19)
-        families = rows["network"].map(family_of).to_numpy()
-        model.fit(measured_jobs(rows, graphs), rows[list(TARGETS)], groups=families)
+    rows = median_of_repetitions(load_measurements())
+    graphs = trace_graphs(rows, n_jobs=-1, networks="benchmarks.zoo")
+    file = folder / "cost" / "cpu_graphs.parquet"
+    features_of_architectures(graphs).to_parquet(file, compression="zstd", compression_level=19)
+    families = rows["network"].map(family_of).to_numpy()
+    model.fit(measured_jobs(rows, graphs), rows[list(TARGETS)], groups=families)
     model.save(place)
     refresh_checksums(folder, "cost/")
     return model

@@ -40,7 +40,6 @@ def minimal_log(n=300):
 LOG = minimal_log()
 #: What predicted costs need beside.
 TRAINING = LOG.assign(network="resnet50", batch_size=16, epochs=2, samples=1000, gpu_type="A100", precision="fp32")
-TRUTH = pd.DataFrame({"user": ["ada", "bob", "eve"], "efficiency": 1.0})
 
 
 class Costs:
@@ -152,10 +151,8 @@ CALLS = {
     "CostStepTime.calibrate": lambda jobs, _: calibrated(jobs),
     "CostStepTime.knows": lambda jobs, _: cost_step_time().knows(jobs),
     "fixed_length": lambda jobs, _: planning.fixed_length(jobs),
-    "fits_on_cards": lambda jobs, _: gd.fits_on_cards(jobs, Costs()),
     "fewer_gpus": lambda jobs, _: gd.fewer_gpus(jobs, {}),
     "true_step_time": lambda jobs, _: datasets.true_step_time(jobs),
-    "true_run_time": lambda jobs, _: datasets.true_run_time(jobs, TRUTH),
     "predicted_times": lambda jobs, _: np.hstack(planning.predicted_times(jobs, ["A100", "H100"], Costs())),
 }
 NEED_NETWORKS = {

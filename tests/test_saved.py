@@ -89,6 +89,15 @@ def test_only_estimators_of_the_package_are_made(name, tmp_path):
         gd.load_model(tmp_path / "model.parquet")
 
 
+def test_parameters_of_another_version_are_refused(tmp_path):
+    table = usage()
+    described = {"class": "HorizonForecaster", "parameters": {"season_length": 7, "random_state": 0}}
+    table.attrs = {"model": {"format": 2, "freq": "D", "model": described}}
+    table.to_parquet(tmp_path / "model.parquet")
+    with pytest.raises(InputError, match="HorizonForecaster of this version has no random_state"):
+        gd.load_model(tmp_path / "model.parquet")
+
+
 def users(zone=None):
     """Two kinds of users in local time, over a change of the clock, with values missing."""
     days = pd.date_range("2026-02-02", periods=90, tz=zone)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import tempfile
 import threading
 from collections.abc import Callable
@@ -24,13 +23,11 @@ from gpudemand import CostModel
 from gpudemand._tables import write_table
 from gpudemand.bulk import RESULTS, Run, split_log
 from gpudemand.cli.app import app
-from gpudemand.cost.large_models import LargeModelPredictor
 from gpudemand.cost.meter import RowFile, parse_rows
-from gpudemand.cost.step_time_model import ScriptEffect
 from gpudemand.datasets import registry as fetch
 from gpudemand.datasets import save_device
 from gpudemand.datasets.devices import Device
-from gpudemand.datasets.registry import refresh_checksums, remote_file
+from gpudemand.datasets.registry import remote_file
 from gpudemand.forecast import SeasonalNaive
 from gpudemand.jobs import write_jobs, write_swf
 from gpudemand.report import build
@@ -116,30 +113,11 @@ def chunks(files: dict[str, bytes]) -> set[Any]:
     return {(name, data) for name, data in files.items() if name.split("/")[-2] == RESULTS}
 
 
-def refresh(place: Path, version: int) -> None:
-    """Update the checksums of one file."""
-    (place.parent / "some.csv").write_text("x" * version)
-    if not place.exists():
-        place.write_text(json.dumps({"bundled": [{"path": "some.csv", "sha256": "", "bytes": -1}]}))
-    refresh_checksums(place.parent)
-
-
 def save_own_device(place: Path, version: int) -> None:
     """Save a device where the environment says."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GPUDEMAND_DEVICES", str(place.parent))
         save_device(Device("Mine", memory_gib=64.0 + version, bandwidth_gb_s=2000, fp32_tflops=30))
-
-
-def save_effect(place: Path, version: int) -> None:
-    ScriptEffect(0.1 * version, 0.2, 9).save(place)
-
-
-def save_large(place: Path, version: int) -> None:
-    """Save a predictor of large models."""
-    found = LargeModelPredictor.load()
-    found.targets["memory_gib"].scales.classes["known"] += version
-    found.save(place)
 
 
 @cache
@@ -288,12 +266,9 @@ WRITERS: dict[str, list[Writer]] = {
     "study/plan_file.py:write_plan": [Writer("plan.toml", lambda place, _: write_plan(place), situations=("nothing",))],
     "report/metrics.py:write_metrics": [Writer("report.prom", numbers)],
     "report/build.py:write_report": [Writer("report", write_small_report)],
-    "datasets/registry.py:refresh_checksums": [Writer("registry.json", refresh, situations=("older",))],
     "datasets/registry.py:fetch_file": [Writer("file.csv", download, situations=("nothing",))],
     "datasets/devices.py:save_device": [Writer("mine.json", save_own_device)],
     "cost/meter.py:RowFile": [Writer("rows.csv", append_rows, whole_rows, grows=True)],
-    "cost/large_models.py:save": [Writer("large.json", save_large)],
-    "cost/step_time_model.py:save": [Writer("effect.json", save_effect)],
     "cost/model.py:save_models": [Writer("model", save_model)],
     "saved.py:save_model": [Writer("model.parquet", save_forecast)],
     "bulk.py:_written_chunk": [Writer("run", forecast_in_chunks, chunks, situations=("nothing",), grows=True)],

@@ -25,7 +25,8 @@ from benchmarks.cost.traced import CACHE, TraceCache
 from gpudemand.cost.memory_model import MemoryModel
 from gpudemand.cost.model import CostModel
 from gpudemand.cost.step_time_model import StepTimeModel
-from gpudemand.datasets.registry import data_folder, refresh_checksums
+from gpudemand.datasets.registry import data_folder
+from scripts.checksums import refresh_checksums
 
 log = logging.getLogger(__name__)
 

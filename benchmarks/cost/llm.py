@@ -22,23 +22,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.cost.fit_large import FittedTarget, conformity_of, fit_predictor, fit_scales, save_predictor
 from benchmarks.cost.llm_baselines import held_out_baselines
 from benchmarks.cost.llm_load import read_all_runs, read_without_lengths
 from benchmarks.cost.traced import TraceCache
 from gpudemand.cost.large_candidates import candidates
 from gpudemand.cost.large_models import (
-    ErrorScales,
     LargeModelPredictor,
-    Target,
     classes_of,
-    conformity_of,
     expand,
     seconds_per_token,
 )
 from gpudemand.cost.large_time import TIME_PRIORS
 from gpudemand.cost.measure import load_held_out_runs
-from gpudemand.datasets.registry import data_folder, refresh_checksums
+from gpudemand.datasets.registry import data_folder
 from gpudemand.units import GIB
+from scripts.checksums import refresh_checksums
 
 SPLITS = ("source", "generation")
 #: Target -> column of the measurements, their unit, and what it is called.
@@ -65,7 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"degrees where stated, mean over projects: {seen_degrees(rows)}")
     predictor = _fitted(rows)
     if options.bundle:
-        predictor.save(data_folder() / "cost" / "large_models.json")
+        save_predictor(predictor, data_folder() / "cost" / "large_models.json")
     kept = _run_splits(rows, predictor, options.train)
     if options.out is not None:
         kept.to_parquet(options.out, compression="zstd")
@@ -89,7 +88,7 @@ def _fitted(rows: pd.DataFrame) -> LargeModelPredictor:
     """Fit to all rows."""
     ways = expand(list(rows["run"])).as_read(list(rows["reading"]))
     about = pd.DataFrame({"source": rows["source"], "class": classes_of(list(rows["run"]))})
-    return LargeModelPredictor().fit_expanded(ways, _costs(rows), about)
+    return fit_predictor(ways, _costs(rows), about)
 
 
 def _without_lengths(rows: pd.DataFrame, predictor: LargeModelPredictor) -> pd.DataFrame:
@@ -126,7 +125,7 @@ def ablate(rows: pd.DataFrame) -> None:
             """Seconds a token without a coefficient."""
             return seconds_per_token(terms, {**c, out: c.get(_SHARED.get(out), 1e-9)})
 
-        target = Target(formula, {name: prior for name, prior in TIME_PRIORS.items() if name != out})
+        target = FittedTarget(formula, {name: prior for name, prior in TIME_PRIORS.items() if name != out})
         mean, _ = target.held_out_by(expansion, y, source, source)
         error = pd.Series(100.0 * np.abs(np.exp(mean - np.log(y)) - 1.0))[known]
         kinds = rows["class"].str.split(",").str[0][known]
@@ -199,7 +198,7 @@ def _mean_shares(rows: pd.DataFrame) -> dict[int, float]:
     return {int(degree): round(share, 2) for degree, share in shares.mean().items()}
 
 
-def _held_out(rows: pd.DataFrame, target: Target, name: str, split: str) -> pd.DataFrame:
+def _held_out(rows: pd.DataFrame, target: FittedTarget, name: str, split: str) -> pd.DataFrame:
     """Print and return ratios of predictions, each value of a column held out, to measurements."""
     column, unit, label = _UNITS[name]
     y = _costs(rows)[column].to_numpy() * unit
@@ -229,7 +228,7 @@ def _half_widths(rows: pd.DataFrame, errors: dict[str, Any], spread: dict[str, A
     for name in rows[split].unique():
         out = (rows[split] == name).to_numpy()
         others = [kind for kind, left in zip(kinds, out, strict=True) if not left]
-        scales = ErrorScales.fit(error[~out], spread["source"][~out], others, source[~out], errors["generation"][~out])
+        scales = fit_scales(error[~out], spread["source"][~out], others, source[~out], errors["generation"][~out])
         scores = conformity_of(error[~out], spread["source"][~out], others, source[~out], scales)
         own = scales.of([kind for kind, left in zip(kinds, out, strict=True) if left])
         half[out] = scores.quantile(0.9) * np.hypot(own, np.sqrt(spread[split][out]))

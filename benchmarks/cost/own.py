@@ -1,6 +1,6 @@
 """Benchmark on the bundled measurements: the tables of ``make bench-cost``.
 
-    python -m benchmarks.cost.own [--device cpu] [--rows FILE] [--graphs FILE] [--targets ...] [--splits ...] [--quick]
+    python -m benchmarks.cost.own [--rows FILE] [--graphs FILE] [--targets ...] [--splits ...] [--quick]
 
 Rows are split at random (as in the DNNAbacus paper), by network, by family, by framework, and by size (networks wider
 or deeper than any in training). Baselines: FLOPs alone, shape inference (memory), the linear regression of Lattuada et
@@ -201,16 +201,15 @@ def medians(rows: pd.DataFrame) -> pd.DataFrame:
 
 def load(options: argparse.Namespace) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Measured rows and the graphs of their networks."""
-    rows = read_rows(options.rows) if options.rows else load_measurements(options.device)
+    rows = read_rows(options.rows) if options.rows else load_measurements()
     if not options.graphs:
-        return rows, load_architectures(options.device)
+        return rows, load_architectures()
     return rows, pd.read_parquet(options.graphs)
 
 
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cpu")
     parser.add_argument("--rows", type=Path)
     parser.add_argument("--graphs", type=Path)
     parser.add_argument("--targets", nargs="+", default=list(TARGETS), choices=list(TARGETS))

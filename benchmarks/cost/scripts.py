@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.cost.fit_large import fit_script_effect, save_script_effect
 from benchmarks.cost.jobs import jobs_of, with_terms
 from benchmarks.cost.load import version_number
 from benchmarks.cost.methods import SimpleBoosting, WorkAlone
@@ -22,7 +23,8 @@ from benchmarks.cost.table import time_table
 from benchmarks.cost.traced import TraceCache
 from gpudemand.cost.model import CostModel
 from gpudemand.cost.step_time_model import ScriptEffect
-from gpudemand.datasets.registry import bundled_path, data_folder, refresh_checksums
+from gpudemand.datasets.registry import bundled_path, data_folder
+from scripts.checksums import refresh_checksums
 
 log = logging.getLogger(__name__)
 #: Of the draw of the projects that are scored.
@@ -122,7 +124,7 @@ def _steps(rows: pd.DataFrame, found: Any) -> pd.DataFrame:
 
 def effect_of(bare: pd.DataFrame) -> ScriptEffect:
     """The effect of the projects of some rows."""
-    return ScriptEffect.fit(bare["y"], bare["predicted"], bare["source"])
+    return fit_script_effect(bare["y"], bare["predicted"], bare["source"])
 
 
 def in_scripts(bare: pd.DataFrame, effect: ScriptEffect) -> pd.DataFrame:
@@ -170,7 +172,7 @@ def bundle_effect(cache: TraceCache) -> ScriptEffect:
     """Store the effect of all projects beside the bundled model."""
     rows = script_jobs(cache)
     effect = effect_of(bundled_steps(rows)[rows["host"] >= _YEAR])
-    effect.save(data_folder() / "cost" / "script_effect.json")
+    save_script_effect(effect, data_folder() / "cost" / "script_effect.json")
     refresh_checksums(data_folder(), "cost/script_effect.json")
     return effect
 

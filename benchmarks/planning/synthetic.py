@@ -7,9 +7,10 @@ import pandas as pd
 import torch
 
 from benchmarks import zoo
+from benchmarks.planning.truth import true_run_time
 from gpudemand.cost import CostModel
 from gpudemand.datasets import make_cluster
-from gpudemand.datasets.simulate import EXPECTED_RUN_SHARE, NETWORKS, true_run_time, true_step_time
+from gpudemand.datasets.simulate import EXPECTED_RUN_SHARE, NETWORKS, true_step_time
 from gpudemand.planning.demand import JobDemandModel, forecast_submissions
 from gpudemand.planning.run_time import RunTimeModel
 from gpudemand.planning.training_run_time import CostStepTime, StepTime, TrainingRunTime

@@ -73,27 +73,6 @@ def select_forward(
     return selected, errors
 
 
-def eliminate_backward(
-    columns: FloatArray, intercept: FloatArray, target: FloatArray, folds: Folds, selected: list[int], tol: float
-) -> list[int]:
-    """Remove, one by one, selected columns without which the held-out error grows by less than `tol` in all."""
-
-    def error(some: list[int]) -> float:
-        """Mean absolute held-out error over all folds of least squares on the given columns."""
-        design = np.column_stack([intercept, columns[:, some]])
-        fits = ((test, np.linalg.lstsq(design[train], target[train], rcond=None)[0]) for train, test in folds)
-        return float(np.concatenate([np.abs(target[test] - design[test] @ fit) for test, fit in fits]).mean())
-
-    limit = max(error(selected) * (1 + tol), _EXACT)
-    while selected:
-        without = [[place for place in selected if place != out] for out in selected]
-        errors = [error(some) for some in without]
-        if min(errors) > limit:
-            break
-        selected = without[int(np.argmin(errors))]
-    return selected
-
-
 class _Fold:
     """Orthonormal basis and residuals of one fold; training vectors are zero on other rows, so no rows are copied."""
 
@@ -261,9 +240,9 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
     """Linear regression on inverses, logarithms and products of features, selected by forward selection.
 
     The table is augmented (``1/x``, ``log(x)``, categories, products of up to `degree` of them); the term that lowers
-    the cross-validated mean absolute percentage error most is added until nothing helps; terms that later ones made
-    redundant are eliminated, and the rest are fitted by ridge regression or non-negative least squares. The result is a
-    short formula that extrapolates beyond the training data.
+    the cross-validated mean absolute percentage error most is added until nothing helps, and the terms are fitted by
+    ridge regression or non-negative least squares. The result is a short formula that extrapolates beyond the training
+    data.
 
     Parameters
     ----------
@@ -404,7 +383,7 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
         selected, self.scores_ = select_forward(
             columns, intercept, target, folds, max_terms=most, tol=self.tol, positive=positive
         )
-        return eliminate_backward(columns, intercept, target, folds, selected, self.tol)
+        return selected
 
     def predict(self, X: Any) -> FloatArray:
         """Evaluate the formula, shape (n_rows,).

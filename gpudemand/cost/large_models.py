@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import least_squares
 from scipy.spatial.distance import cdist
 
 from gpudemand._array import STRING, FloatArray, IntArray
-from gpudemand._files import read_whole, replace_file
+from gpudemand._files import read_whole
 from gpudemand._validation import InputError, check_choice, check_length, check_number
 from gpudemand.cost.job import TrainingRun
 from gpudemand.cost.large_candidates import USUAL_LENGTH, candidates, likeliest_way
@@ -84,13 +83,6 @@ def _covariance(one: FloatArray, other: FloatArray) -> FloatArray:
     return np.asarray(_COMMON + _ALIKE * np.exp(-cdist(one, other)))
 
 
-#: Standard deviations of the logarithm: of a measurement around its source's mean, and of sources (projects differ in
-#: software, data and what they call a step).
-NOISE, SOURCE = 0.12, 0.2
-#: Least scale of the log error of a source's runs.
-_LEAST = 0.06
-#: Step of the differences that give the derivatives by the logarithm of a coefficient.
-_STEP = 1e-4
 Formula = Callable[[Terms, Mapping[str, float]], FloatArray]
 
 
@@ -101,69 +93,10 @@ class Fitted(NamedTuple):
     effects: dict[str, float]
 
 
-def fit_coefficients(
-    formula: Formula,
-    terms: pd.DataFrame,
-    weights: FloatArray,
-    rows: IntArray,
-    y: FloatArray,
-    sources: FloatArray,
-    priors: Mapping[str, tuple[float, float]],
-    start: Fitted | None = None,
-) -> Fitted:
-    """Maximum a posteriori coefficients of a formula: log-normal priors, pseudo-Huber loss, normal source effects.
-
-    `terms`, `weights`, `rows`: of every way in which a measured row may be meant, its probability, and the row.
-    `sources`: large ones weigh by the root of their size.
-    """
-    names, groups = list(priors), pd.factorize(np.asarray(sources))
-    mean = np.log([priors[name][0] for name in names])
-    spread = np.array([priors[name][1] for name in names])
-    share = np.bincount(groups[0])[groups[0]] ** -0.25
-    measured, columns = np.log(y), {name: terms[name].to_numpy(dtype=float) for name in terms}
-
-    def errors(point: FloatArray) -> FloatArray:
-        """Errors in the logarithm, in units of the noise."""
-        values = dict(zip(names, np.exp(point[: len(names)]), strict=True))
-        expected = np.bincount(rows, weights * np.log(formula(columns, values)), minlength=len(y))
-        return np.asarray((measured - expected - point[len(names) :][groups[0]]) / NOISE)
-
-    def residuals(point: FloatArray) -> FloatArray:
-        """Weighted errors, and what the priors say."""
-        return np.concatenate([share * _robust(errors(point)), (point - centre) / scale])
-
-    def slopes(point: FloatArray) -> FloatArray:
-        """Derivatives of the residuals; those of the source effects need no differences."""
-        error = errors(point)
-        found = np.zeros((len(y), len(point)))
-        for place in range(len(names)):
-            moved = point.copy()
-            moved[place] += _STEP
-            found[:, place] = (errors(moved) - error) / _STEP
-        found[np.arange(len(y)), len(names) + groups[0]] = -1.0 / NOISE
-        size = np.sqrt(1.0 + error**2)
-        slope = np.sqrt((size + 1.0) / 2.0) / size
-        return np.vstack([(share * slope)[:, None] * found, np.diag(1.0 / scale)])
-
-    centre = np.concatenate([mean, np.zeros(len(groups[1]))])
-    scale = np.concatenate([spread, np.full(len(groups[1]), SOURCE)])
-    begin = centre if start is None else np.log([*(start.coefficients[name] for name in names)])
-    if start is not None:
-        begin = np.concatenate([begin, [start.effects.get(str(name), 0.0) for name in groups[1]]])
-    found = least_squares(residuals, begin, slopes, method="trf", max_nfev=40 if start is None else 6, ftol=1e-5).x
-    coefficients = dict(zip(names, np.exp(found[: len(names)]).tolist(), strict=True))
-    return Fitted(coefficients, dict(zip(map(str, groups[1]), found[len(names) :].tolist(), strict=True)))
-
-
-def _robust(error: FloatArray) -> FloatArray:
-    """Errors whose squares are the pseudo-Huber loss."""
-    return np.asarray(error * np.sqrt(2.0 / (1.0 + np.sqrt(1.0 + error**2))))
-
-
 #: Classes of runs, which errors depend on.
 CLASSES = ("known", "part unknown", "adapter", "experts")
 #: Generation of GPUs that no measured run is of.
-_NEW = "new"
+NEW = "new"
 
 
 class RunClass(NamedTuple):
@@ -190,46 +123,7 @@ class ErrorScales(NamedTuple):
             return found
         own = [factor for name, factor in self.generations.items() if vendor and self.vendors.get(name) == vendor]
         # A vendor that no measured run is of is as the generation that errs most.
-        return max(self.generations[_NEW], float(np.mean(own)) if own else max(self.generations.values()))
-
-    @classmethod
-    def fit(
-        cls, error: FloatArray, spread: FloatArray, kinds: Sequence[RunClass], sources: Any, new: FloatArray
-    ) -> ErrorScales:
-        """From errors of held-out sources, beyond the spread over the ways, and those of held-out generations (`new`).
-
-        Mean over the sources of a class, and one more as the mean of all; or of a generation relative to its class, and
-        one more as a generation that is held out: priors worth one observation (Kass and Wasserman, J. Am. Stat. Assoc.
-        90, 1995). To generations is added the standard error of such a mean: of few sources the next may err more.
-        """
-        rows = pd.DataFrame(list(kinds), columns=RunClass._fields).assign(source=sources)
-        rows = rows.assign(square=error**2 - spread, new=new**2 - spread)
-        each = np.sqrt(rows.groupby(["kind", "source"])["square"].mean().clip(lower=_LEAST**2))
-        pooled, by_kind = float(each.mean()), each.groupby(level=0)
-        classes = dict.fromkeys(CLASSES, pooled) | {str(kind): _with_one(part, pooled) for kind, part in by_kind}
-        of_class = rows["kind"].map(classes) ** 2
-        ratios = rows.assign(square=rows["square"] / of_class, new=rows["new"] / of_class)
-        ratios = np.sqrt(ratios.groupby(["generation", "source"])[["square", "new"]].mean().clip(lower=0.25))
-        by_generation = ratios.groupby(level=0)
-        unseen, margin = max(float(by_generation["new"].mean().mean()), 1.0), float(ratios["square"].std(ddof=0))
-        generations = {
-            str(name): _with_one(part, unseen) + margin / np.sqrt(len(part) + 1.0)
-            for name, part in by_generation["square"]
-        }
-        vendors = dict(zip(rows["generation"], rows["vendor"], strict=True))
-        return cls(classes, generations | {_NEW: unseen + margin}, vendors)
-
-
-def conformity_of(
-    error: FloatArray, spread: FloatArray, kinds: Sequence[RunClass], sources: Any, scales: ErrorScales
-) -> ConformityScores:
-    """Scores of held-out log errors; what a source has of one class is one draw: its few rows err alike."""
-    groups = pd.factorize(pd.MultiIndex.from_arrays([[one.kind for one in kinds], sources]))[0]
-    return ConformityScores.from_few_groups(error / np.hypot(scales.of(kinds), np.sqrt(spread)), groups)
-
-
-def _with_one(values: pd.Series, more: float) -> float:
-    return float((values.sum() + more) / (len(values) + 1.0))
+        return max(self.generations[NEW], float(np.mean(own)) if own else max(self.generations.values()))
 
 
 @dataclass
@@ -242,8 +136,6 @@ class Target:
     scales: ErrorScales = field(default_factory=lambda: ErrorScales({}, {}, {}))
     scores: ConformityScores = field(default_factory=lambda: ConformityScores(np.zeros(1), np.ones(1)))
     own_runs: OwnRuns | None = None
-    #: Of the rows of the last fit, mean and variance of the log amount with their source or generation held out.
-    held_out: dict[str, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
 
     def log_mean(self, expansion: Any, n: int, formula: Formula | None = None) -> tuple[FloatArray, FloatArray]:
         """Mean and variance over the ways of the log amount of each of `n` runs, by default of what was fitted."""
@@ -252,52 +144,6 @@ class Target:
         mean = np.bincount(rows, weights * logs, minlength=n)
         variance = np.bincount(rows, weights * (logs - mean[rows]) ** 2, minlength=n)
         return np.asarray(mean, dtype=float), np.asarray(variance, dtype=float)
-
-    def fit(self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], y: FloatArray, about: pd.DataFrame) -> None:
-        """Fit to measured amounts; intervals are about sources that are not in the training data.
-
-        `expansion`: rows, weights and terms of the ways. `about`: ``source`` and ``class`` of each row.
-        """
-        known = np.isfinite(y)
-        source, kinds = about["source"].to_numpy(dtype=object), list(about["class"])
-        generation = np.array([kind.generation for kind in kinds], dtype=object)
-        self.held_out = {
-            name: self.held_out_by(expansion, y, source, groups)
-            for name, groups in (("source", source), ("generation", generation))
-        }
-        (mean, spread), (new, _) = self.held_out.values()
-        error, kinds = (np.log(y) - mean)[known], [kind for kind, use in zip(kinds, known, strict=True) if use]
-        self.scales = ErrorScales.fit(error, spread[known], kinds, source[known], (np.log(y) - new)[known])
-        self.scores = conformity_of(error, spread[known], kinds, source[known], self.scales)
-
-    def held_out_by(
-        self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], y: FloatArray, source: Any, groups: Any
-    ) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance over the ways of the log amount of each run, of a fit without its group; fit to all."""
-        known = np.isfinite(y)
-        every = self.fitted = self._fit(expansion, y, source, known)
-        mean, spread = np.full(len(y), np.nan), np.zeros(len(y))
-        for name in pd.unique(groups[known]):
-            out = groups == name
-            self.fitted = self._fit(expansion, y, source, known & ~out, every)
-            found, variance = self.log_mean(expansion, len(y))
-            mean[out], spread[out] = found[out], variance[out]
-        self.fitted = every
-        return mean, spread
-
-    def _fit(
-        self,
-        expansion: tuple[IntArray, FloatArray, pd.DataFrame],
-        y: Any,
-        source: Any,
-        use: Any,
-        start: Fitted | None = None,
-    ) -> Fitted:
-        rows, weights, terms = expansion
-        place = np.cumsum(use) - 1
-        ways = use[rows]
-        chosen = (terms[ways], weights[ways], place[rows[ways]])
-        return fit_coefficients(self.formula, *chosen, y[use], source[use], self.priors, start)
 
     def calibrate(self, expansion: Any, kinds: list[RunClass], y: FloatArray, at: FloatArray) -> None:
         """Take the errors of a few measured amounts, NaN where unknown, of runs with these `coordinates`."""
@@ -336,7 +182,8 @@ class Target:
         return mean, np.asarray(np.hypot(own, np.sqrt(variance)))
 
 
-_FORMAT = 3
+#: Of a stored predictor.
+FORMAT = 3
 
 
 class Expansion(NamedTuple):
@@ -409,21 +256,6 @@ class LargeModelPredictor:
             "step_time_s": Target(seconds_per_token, TIME_PRIORS),
             "memory_gib": Target(memory_bytes, MEMORY_PRIORS),
         }
-
-    def fit(self, runs: Sequence[TrainingRun], costs: pd.DataFrame, sources: Any) -> LargeModelPredictor:
-        """Fit to measured runs; intervals are about projects that are not among the sources.
-
-        `costs`: ``seconds_per_token`` of a GPU, and ``memory_gib``; NaN where unknown.
-        """
-        ways = expand(runs)
-        return self.fit_expanded(ways, costs, pd.DataFrame({"source": np.asarray(sources), "class": classes_of(runs)}))
-
-    def fit_expanded(self, ways: Expansion, costs: pd.DataFrame, about: pd.DataFrame) -> LargeModelPredictor:
-        """As `fit`, from the terms of `expand`; `about` has ``source`` and ``class`` of each run."""
-        seconds, memory = (costs[name].to_numpy(dtype=float) for name in ("seconds_per_token", "memory_gib"))
-        for (name, target), amounts in zip(self.targets.items(), (seconds, memory * GIB), strict=True):
-            target.fit(ways.of(name), amounts, about)
-        return self
 
     def calibrate(
         self, runs: Sequence[TrainingRun | None], step_time_s: Any = None, memory_gib: Any = None
@@ -508,22 +340,16 @@ class LargeModelPredictor:
 
         return largest_that(fits, likeliest.micro_batch or 1)
 
-    def save(self, path: Path) -> None:
-        """Write as JSON."""
-        content = {name: _to_json(target) for name, target in self.targets.items()}
-        with replace_file(path) as new:
-            new.write_text(json.dumps({"format": _FORMAT, **content}, indent=1) + "\n", encoding="utf-8")
-
     @classmethod
     def load(cls, path: Path | None = None) -> LargeModelPredictor:
-        """Read what `save` wrote; by default the bundled predictor."""
+        """Read a stored predictor, by default the bundled one."""
         from gpudemand.datasets.registry import bundled_path
 
         source, found = path or bundled_path("cost/large_models.json"), cls()
         try:
             content = json.loads(read_whole(source))
-            if content["format"] != _FORMAT:
-                raise ValueError(f"its format is {content['format']!r}, and this version reads {_FORMAT}")
+            if content["format"] != FORMAT:
+                raise ValueError(f"its format is {content['format']!r}, and this version reads {FORMAT}")
             for name, target in found.targets.items():
                 _from_json(target, content[name])
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
@@ -542,23 +368,11 @@ def _measured(name: str, given: Any, n: int) -> FloatArray:
     return values
 
 
-def _to_json(target: Target) -> dict[str, Any]:
-    return {
-        "coefficients": target.fitted.coefficients,
-        "effects": target.fitted.effects,
-        "scales": target.scales.classes,
-        "generations": target.scales.generations,
-        "vendors": target.scales.vendors,
-        "scores": np.round(target.scores.scores, 5).tolist(),
-        "weights": np.round(target.scores.weights, 7).tolist(),
-    }
-
-
 def _from_json(target: Target, content: dict[str, Any]) -> None:
     names = ("coefficients", "effects", "scales", "generations")
     coefficients, effects, classes, generations = (_numbers(content[name]) for name in names)
     vendors = {str(name): str(vendor) for name, vendor in dict(content["vendors"]).items()}
-    missing = {*target.priors, *CLASSES, _NEW} - {*coefficients, *classes, *generations}
+    missing = {*target.priors, *CLASSES, NEW} - {*coefficients, *classes, *generations}
     if missing:
         raise KeyError(", ".join(sorted(missing)))
     scores, weights = (np.array(content[name], dtype=float) for name in ("scores", "weights"))

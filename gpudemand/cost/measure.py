@@ -412,27 +412,13 @@ def _errors(rows: pd.DataFrame, job: list[str], target: str) -> pd.DataFrame:
     return table.assign(target=target)[(n > 1).to_numpy()]
 
 
-#: Kinds of device with bundled measurements.
-DEVICES = ("cpu",)
-
-
-def load_measurements(device: str = "cpu") -> pd.DataFrame:
-    """Load the bundled measurements of step time and memory.
-
-    Parameters
-    ----------
-    device : {"cpu"}, default="cpu"
-        Kind of device that was measured.
+def load_measurements() -> pd.DataFrame:
+    """Load the bundled measurements of step time and memory, on a CPU.
 
     Returns
     -------
     DataFrame
         A row a job, as `measure_training_cost` returns them; ``attrs["kind"]`` is ``"measured"``.
-
-    Raises
-    ------
-    InputError
-        If there are no measurements on such a device.
 
     Examples
     --------
@@ -440,18 +426,13 @@ def load_measurements(device: str = "cpu") -> pd.DataFrame:
     >>> sorted(rows["framework"].unique()), rows["network"].nunique()
     (['keras', 'torch'], 41)
     """
-    rows = read_rows(bundled_path(f"cost/{check_choice('device', device, DEVICES)}.csv"))
+    rows = read_rows(bundled_path("cost/cpu.csv"))
     rows.attrs.update(kind="measured", source="gpudemand's own measurements")
     return rows
 
 
-def load_architectures(device: str = "cpu") -> pd.DataFrame:
+def load_architectures() -> pd.DataFrame:
     """Load the features of the traced networks in the bundled measurements.
-
-    Parameters
-    ----------
-    device : {"cpu"}, default="cpu"
-        Kind of device that was measured.
 
     Returns
     -------
@@ -465,7 +446,7 @@ def load_architectures(device: str = "cpu") -> pd.DataFrame:
     >>> features_from_rows(rows, load_architectures())[["batch_size", "flops", "edge:Conv->Relu"]].shape
     (3, 3)
     """
-    return pd.read_parquet(bundled_path(f"cost/{check_choice('device', device, DEVICES)}_graphs.parquet"))
+    return pd.read_parquet(bundled_path("cost/cpu_graphs.parquet"))
 
 
 def load_held_out() -> pd.DataFrame:

@@ -192,23 +192,7 @@ class ConformityScores(NamedTuple):
     @classmethod
     def from_errors(cls, errors: FloatArray, groups: IntArray) -> ConformityScores:
         """Sort scaled errors; a group of n rows weighs ``sqrt(n)``, so that large groups do not dominate."""
-        return cls._sorted(errors, 1.0 / np.sqrt(np.bincount(groups)[groups]))
-
-    @classmethod
-    def from_few_groups(cls, errors: FloatArray, groups: IntArray) -> ConformityScores:
-        """Sort scaled errors; each group weighs the same, and few of them say little of how far the next one is off.
-
-        That is as one more draw whose variance the others tell: Student's t with a degree less than these.
-        """
-        counts = np.bincount(groups)
-        scores, weights = cls._sorted(errors, 1.0 / counts[groups])
-        centre = scores[np.searchsorted(np.cumsum(weights), 0.5)]
-        wider = np.sqrt((len(counts) - 1.0) / max(len(counts) - 3.0, 1.0))
-        return cls(centre + wider * (scores - centre), weights)
-
-    @classmethod
-    def _sorted(cls, errors: FloatArray, weights: FloatArray) -> ConformityScores:
-        order = np.argsort(errors, kind="stable")
+        weights, order = 1.0 / np.sqrt(np.bincount(groups)[groups]), np.argsort(errors, kind="stable")
         return cls(errors[order], weights[order] / weights.sum())
 
     def quantile(self, coverage: float) -> float:

@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import BoolArray, FloatArray, IntArray
-from gpudemand._files import read_whole, replace_file
+from gpudemand._files import read_whole
 from gpudemand._validation import InputError, check_columns, check_number, stack_level
 from gpudemand.cost import gaussian_process as gp
 from gpudemand.cost.host import LAUNCHES, Hosts, device_seconds, step_seconds
@@ -103,10 +103,6 @@ def _irls(terms: pd.DataFrame, y: FloatArray, mean: FloatArray, penalty: float) 
     return coefficients
 
 
-#: Most seconds of a script's step that do not depend on the network.
-_MOST_START_S = 5e-3
-
-
 class ScriptEffect(NamedTuple):
     """Ratio of the step time of training scripts to that of the bare step: a random effect of the project they are of.
 
@@ -121,30 +117,12 @@ class ScriptEffect(NamedTuple):
     References
     ----------
     Meeker, Hahn, Escobar, "Statistical Intervals", Wiley 2017, 4.7: prediction interval of one more normal observation.
-
-    Examples
-    --------
-    Three projects take 1.1, 1.2 and 1.4 times as long as predicted:
     """
 
     mean: float
     spread: float
     projects: int
     start_s: float = 0.0
-
-    @classmethod
-    def fit(cls, measured: Any, predicted: Any, projects: Any) -> ScriptEffect:
-        """Fit to published steps; each project counts as one, by the median of its rows."""
-        measured, predicted = (check_costs(values, len(projects), "are no times") for values in (measured, predicted))
-        names = np.asarray(projects, dtype=object)
-        if len(set(names)) < 3:
-            raise InputError(f"a script effect needs rows of three projects or more; got {len(set(names))}.")
-        starts = np.linspace(0.0, _MOST_START_S, 51)
-        medians = [pd.Series(np.log(measured / (predicted + start))).groupby(names).median() for start in starts]
-        best = int(np.argmin([logs.std(ddof=1) for logs in medians]))
-        logs = medians[best]
-        spread = float(logs.std(ddof=1) * np.sqrt(1.0 + 1.0 / len(logs)))
-        return cls(float(logs.mean()), spread, len(logs), float(starts[best]))
 
     @property
     def ratio(self) -> float:
@@ -165,14 +143,9 @@ class ScriptEffect(NamedTuple):
         sign = np.array([0.0, *([-1.0, 1.0] * len(levels))])
         return np.asarray(time * self.ratio * np.exp(sign * reach))
 
-    def save(self, path: Path) -> None:
-        """Write as JSON."""
-        with replace_file(path) as new:
-            new.write_text(json.dumps(self._asdict(), indent=1) + "\n", encoding="utf-8")
-
     @classmethod
     def load(cls, path: Path | None = None) -> ScriptEffect:
-        """Read what `save` wrote; by default the bundled effect."""
+        """Read a stored effect, by default the bundled one."""
         from gpudemand.datasets.registry import bundled_path
 
         source = path or bundled_path("cost/script_effect.json")

@@ -9,20 +9,18 @@ from gpudemand.datasets.registry import (
     load_jobs_sample,
     load_truth_sample,
 )
-from gpudemand.datasets.simulate import expected_usage, make_cluster, true_run_time, true_step_time
+from gpudemand.datasets.simulate import make_cluster, true_step_time
 
 __all__ = [
     "Device",
     "bundled_path",
     "cache_folder",
     "device",
-    "expected_usage",
     "fetch_file",
     "fetch_jobs",
     "load_jobs_sample",
     "load_truth_sample",
     "make_cluster",
     "save_device",
-    "true_run_time",
     "true_step_time",
 ]

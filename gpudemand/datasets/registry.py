@@ -15,7 +15,6 @@ import pooch
 import requests
 
 from gpudemand._array import STRING
-from gpudemand._files import file_sha256, replace_file
 from gpudemand._validation import InputError, nearest, shorten
 from gpudemand.jobs.read import read_jobs
 from gpudemand.jobs.schema import TIME
@@ -113,20 +112,6 @@ def _row(name: str, rows: Mapping[str, Any], what: str) -> Any:
     return rows[name]
 
 
-def refresh_checksums(folder: Path, under: str = "") -> None:
-    """Update checksum and size of bundled files in ``registry.json``.
-
-    `folder`: the data folder of a checkout. `under`: only files whose path begins with this.
-    """
-    place = folder / "registry.json"
-    registry = json.loads(place.read_text(encoding="utf-8"))
-    for row in (row for row in registry["bundled"] if row["path"].startswith(under)):
-        path = folder / row["path"]
-        row.update(sha256=file_sha256(path), bytes=path.stat().st_size)
-    with replace_file(place) as new:
-        new.write_text(json.dumps(registry, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
 def load_jobs_sample() -> pd.DataFrame:
     """Load the job log of a simulated cluster: 120 users in 8 groups, 270 days, with growth.
 
@@ -158,7 +143,7 @@ def load_truth_sample() -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The second result of `make_cluster`, input of `expected_usage`.
+        The second result of `make_cluster`.
 
     Examples
     --------

@@ -313,43 +313,8 @@ def gpu_hours_per_job(users: pd.DataFrame) -> FloatArray:
     return EXPECTED_RUN_SHARE * hours * (_gpu_chances(users) * 2.0**POWERS).sum(axis=1)
 
 
-def true_run_time(jobs: pd.DataFrame, truth: pd.DataFrame) -> FloatArray:
-    """Return the noise-free run time in seconds of jobs of a simulated cluster that complete.
-
-    Parameters
-    ----------
-    jobs, truth : DataFrame
-        As made by `make_cluster`.
-
-    Returns
-    -------
-    ndarray of shape (n_jobs,)
-        ``STARTUP_S + epochs * ceil(samples / (batch_size * gpus)) * step time * efficiency of the user``. Completed
-        jobs ran for this time within about 2 %; failed, cancelled and timed-out ones for less.
-
-    Raises
-    ------
-    InputError
-        If a job's user is not in `truth`.
-
-    Examples
-    --------
-    >>> from gpudemand.datasets import make_cluster
-    >>> jobs, truth = make_cluster(n_users=5, n_days=30, random_state=0)
-    >>> done = jobs[jobs["status"] == "completed"]
-    >>> ran = (done["end"] - done["start"]).dt.total_seconds()
-    >>> bool((ran / true_run_time(done, truth)).between(0.88, 1.12).all())
-    True
-    """
-    jobs = check_columns(jobs, ("user", "epochs", "samples"), "jobs")
-    truth = check_columns(truth, ("user", "efficiency"), "truth")
-    efficiency = jobs["user"].map(truth.set_index("user")["efficiency"]).to_numpy(dtype=float)
-    if np.isnan(efficiency).any():
-        raise InputError("jobs holds users that truth lacks; pass the two frames of one make_cluster call.")
-    return STARTUP_S + _training_time(jobs, true_step_time(jobs) * efficiency)
-
-
-def _training_time(jobs: pd.DataFrame, step_s: FloatArray) -> FloatArray:
+def training_time(jobs: pd.DataFrame, step_s: FloatArray) -> FloatArray:
+    """Seconds of all steps of a training from those of one."""
     needed = ("gpus", "batch_size", "epochs", "samples")
     gpus, batch, epochs, samples = (as_numbers(jobs[name], f"jobs[{name!r}]") for name in needed)
     return np.asarray(epochs * np.ceil(samples / (batch * gpus)) * step_s)
@@ -369,7 +334,7 @@ def make_runs(
     log_std = archetype_values(users["archetype"].tolist(), "log_std")[user]
     wanted_h = users["duration_h"].to_numpy()[user] * np.exp(log_std * rng.standard_normal(len(user)))
     runs = _training_lengths(runs, np.minimum(wanted_h, MAX_DURATION_H) * 3600, step_s)
-    full_s = STARTUP_S + _training_time(runs, step_s) * np.exp(RUN_NOISE * rng.standard_normal(len(user)))
+    full_s = STARTUP_S + training_time(runs, step_s) * np.exp(RUN_NOISE * rng.standard_normal(len(user)))
     runs["status"], ran_s, runs["requested_time"] = _endings(full_s, rng)
     runs["submit"] = submit
     runs["start"] = submit + pd.to_timedelta(_waits(runs["gpus"].to_numpy(), rng), unit="s")
@@ -625,7 +590,7 @@ def make_cluster(
         A canonical job table (`gpudemand.jobs.schema.COLUMNS`) sorted by ``submit``, with the additional columns
         ``network``, ``batch_size`` (per GPU), ``epochs``, ``samples`` (of the training set) and ``precision``.
         Completed jobs ran for ``STARTUP_S + epochs * ceil(samples / (batch_size * gpus)) * step time * efficiency``
-        seconds, with 2 % of noise; see `true_run_time`. Jobs running at the end of the log have no end.
+        seconds, with 2 % of noise. Jobs running at the end of the log have no end.
     truth : DataFrame
         One row a user: ``user``, ``group``, ``archetype``, ``active_from``, ``active_to`` (UTC), ``first_day``,
         ``last_day`` (in days since the start, the last one excluded), ``on_days``, ``off_days`` (of seasonal users),
@@ -662,38 +627,6 @@ def make_cluster(
     rng = _generator(random_state)
     truth = make_users(draw_archetypes(read_shares(archetypes), count, rng), mean_hours, setting, rng)
     return _jobs(truth, rng), truth
-
-
-def expected_usage(truth: pd.DataFrame) -> pd.DataFrame:
-    """Return the expected demand submitted by each user of a simulated cluster on each day.
-
-    Parameters
-    ----------
-    truth : DataFrame
-        The second result of `make_cluster`, with its ``attrs``.
-
-    Returns
-    -------
-    DataFrame
-        ``unique_id`` (user), ``ds`` (local day, no time zone) and ``y``: expected GPU-hours of the jobs submitted on
-        that day, which they may use on later days.
-
-    Examples
-    --------
-    >>> jobs, truth = make_cluster(1, 7, archetypes=["weekday"], signal_to_noise=np.inf, random_state=0)
-    >>> expected_usage(truth)["y"].round(1).tolist()
-    [62.1, 68.4, 68.4, 68.5, 56.1, 7.5, 5.0]
-    """
-    setting = _setting(truth)
-    signal, noise = expected_demand(truth, setting)
-    days = pd.date_range(setting["start"], periods=setting["n_days"], freq="D")
-    return pd.DataFrame(
-        {
-            "unique_id": truth["user"].repeat(len(days)).reset_index(drop=True),
-            "ds": np.tile(days.to_numpy(), len(truth)),
-            "y": (signal + noise).ravel(),
-        }
-    )
 
 
 def _extent(n_users: int, n_days: int) -> tuple[int, int]:
@@ -736,7 +669,8 @@ def _first_day(start: str | pd.Timestamp, tz: str) -> str:
     return str(day.date())
 
 
-def _setting(truth: pd.DataFrame) -> dict[str, Any]:
+def setting_of(truth: pd.DataFrame) -> dict[str, Any]:
+    """What `make_cluster` was called with, from its ground truth."""
     truth = check_columns(truth, ("user", "archetype", "gpu_hours_per_day", "first_day", "last_day"), "truth")
     if "signal_to_noise" not in truth.attrs:
         raise InputError(
@@ -746,7 +680,7 @@ def _setting(truth: pd.DataFrame) -> dict[str, Any]:
 
 
 def _jobs(users: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    setting = _setting(users)
+    setting = setting_of(users)
     signal, noise = expected_demand(users, setting)
     per_job = gpu_hours_per_job(users)[:, None]
     regular = _pattern_counts(users, signal / per_job, rng)

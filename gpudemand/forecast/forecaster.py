@@ -68,21 +68,15 @@ def joint_samples(
     Schefzik, Thorarinsdottir and Gneiting, "Uncertainty quantification in complex simulation models using ensemble
     copula coupling", Statistical Science 28 (2013).
     """
-    quantiles, shares = past.quantiles(list(_SHARES)), joint_shares(past, n_samples, seed)
+    rng, quantiles = np.random.default_rng(seed), past.quantiles(list(_SHARES))
+    low, width = _ranks(past.errors, rng)
+    chosen = rng.integers(0, low.shape[1], n_samples)
+    # Within the width of a rank, a path lies at a place of its own in each series.
+    shares = low[:, chosen] + rng.random((len(low), n_samples, 1)) * width[:, chosen]
     out = np.empty((n_samples, *point.shape))
     for row, step in np.ndindex(point.shape):
         out[:, row, step] = np.interp(shares[row, :, step], _SHARES, quantiles[:, row, step])
     return np.asarray(np.maximum(point + spread * out, floor))
-
-
-def joint_shares(past: PastErrors, n_samples: int, seed: int) -> FloatArray:
-    """Shares of their distributions at which the paths of `joint_samples` lie, shape (n_series, n_samples, h)."""
-    rng = np.random.default_rng(seed)
-    low, width = _ranks(past.errors, rng)
-    chosen = rng.integers(0, low.shape[1], n_samples)
-    # Within the width of a rank, a path lies at a place of its own in each series.
-    within = rng.random((len(low), n_samples, 1))
-    return low[:, chosen] + within * width[:, chosen]
 
 
 def scale_samples(samples: pd.DataFrame, total: pd.DataFrame) -> pd.DataFrame:

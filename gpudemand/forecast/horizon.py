@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import FloatArray, IntArray, one_thread
 from gpudemand.forecast.combination import CombinedForecaster, PastLosses, inverse_loss_weights, weighted_trimmed_mean
-from gpudemand.forecast.forecaster import Forecaster, check_horizon, check_seed, joint_shares, shown_twice
-from gpudemand.forecast.intervals import PastErrors, check_levels, mean_error_quantiles
-from gpudemand.forecast.panel import Panel, Seasonality, fill_gaps, mean_step, row_means, week_length
+from gpudemand.forecast.forecaster import Forecaster, check_horizon, shown_twice
+from gpudemand.forecast.intervals import check_levels, mean_error_quantiles
+from gpudemand.forecast.panel import Panel, Seasonality, fill_gaps, row_means, week_length
 
-#: Reach of a short-term forecaster.
-_SHORT_TERM = pd.Timedelta("2D")
-#: Levels between whose bounds the paths of these first days are interpolated, at their places on a normal distribution.
-_SAMPLED = (20.0, 40.0, 60.0, 80.0, 90.0, 95.0, 99.0, 99.9)
-_PLACES = norm.ppf(0.5 + np.r_[-np.array(_SAMPLED[::-1]), 0.0, _SAMPLED] / 200)
 #: Weeks in a quarter; first weights of the means of a week and of four, the trend, and the combination.
 _QUARTER, _FIRST_WEIGHTS = 13, np.array([1.0, 2.0, 1.0, 1.0])
 #: Power of the inverse errors, which changes nothing on the development half of the logs, and follows growth that has
@@ -50,32 +44,6 @@ def linear_trend(y: FloatArray, h: int) -> FloatArray:
     return np.asarray(mean + slope * (t[y.shape[1] :] - middle))
 
 
-class ShortTermForecaster(Protocol):
-    """What `HorizonForecaster.fit` takes as `short_term`: a fitted `JobDemandModel`, or any forecaster."""
-
-    def predict(self, h: int, level: Sequence[float] | float | None = None) -> pd.DataFrame:
-        """Forecast the next bins in long format."""
-
-
-def joined(frame: pd.DataFrame, own: pd.DataFrame, near: pd.DataFrame) -> pd.DataFrame:
-    """Average the first bins of a forecast, `own`, with another by inverse squared widths of their 80 % intervals.
-
-    The second half of these bins passes to the first forecast; a series that the other lacks keeps it.
-    """
-    index, names = ["unique_id", "ds"], own.columns[2:]
-    mine = own.set_index(index)
-    other = near.set_index(index).set_axis(names, axis=1).reindex(mine.index).fillna(mine)
-    squares = [np.square(part[f"{names[0]}-hi-80"] - part[f"{names[0]}-lo-80"]) for part in (mine, other)]
-    share = (squares[0] / (squares[0] + squares[1])).fillna(0.5)
-    step = own.groupby("unique_id").cumcount().to_numpy()
-    fade = np.minimum(2 * (1 - (step + 1) / (step.max() + 2)), 1.0)
-    blend = mine + (other - mine).mul(share * fade, axis=0)
-    result = frame.set_index(index)
-    first = result.index.intersection(blend.index)
-    result.loc[first] = blend.loc[first, result.columns]
-    return result.reset_index()
-
-
 class HorizonForecaster(Forecaster):
     """Weeks from a combination of methods, a quarter and more from the level and the trend, joined without a step.
 
@@ -92,9 +60,6 @@ class HorizonForecaster(Forecaster):
         Of the first four weeks; `CombinedForecaster` by default.
     season_length : int, optional
         Bins in a season; by default a day for bins below a day, a week for days, a year above.
-    random_state : int, default=0
-        Passed to the default `weeks`, which is deterministic: it changes nothing, and is there because
-        `CombinedForecaster` has it.
 
     Attributes
     ----------
@@ -125,84 +90,20 @@ class HorizonForecaster(Forecaster):
     70
     """
 
-    def __init__(
-        self, weeks: Forecaster | None = None, *, season_length: int | None = None, random_state: int = 0
-    ) -> None:
+    def __init__(self, weeks: Forecaster | None = None, *, season_length: int | None = None) -> None:
         self.weeks = weeks
         self.season_length = season_length
-        self.random_state = random_state
-
-    def fit(
-        self, usage: pd.DataFrame, freq: object = None, short_term: ShortTermForecaster | None = None
-    ) -> HorizonForecaster:
-        """Fit to the training series.
-
-        Parameters
-        ----------
-        usage : DataFrame
-            ``unique_id``, ``ds``, ``y``; missing values are filled from the season before.
-        freq : str or offset, optional
-            Frequency of the timestamps; inferred when not given.
-        short_term : fitted JobDemandModel, optional
-            Forecaster of the first two days, fitted to the same usage. It is averaged with this one by the inverse
-            squared widths of their 80 % intervals, which come from errors at that distance, and fades out.
-
-        Returns
-        -------
-        HorizonForecaster
-            This object.
-
-        Raises
-        ------
-        InputError
-            For an invalid parameter or series.
-        """
-        super().fit(usage, freq)
-        self.short_term_ = short_term
-        return self
-
-    def predict(self, h: int, level: Sequence[float] | float | None = None) -> pd.DataFrame:
-        """Forecast the next bins, the first two days together with `short_term`; see `Forecaster.predict`."""
-        frame = super().predict(h, level)
-        if self.short_term_ is None:
-            return frame
-        return joined(frame, *self._near(check_levels(level)))
-
-    @one_thread()
-    def sample(self, h: int, n_samples: int = 200, random_state: int = 0) -> pd.DataFrame:
-        """Draw paths of all series together, of the first two days with `short_term`; see `Forecaster.sample`."""
-        frame = super().sample(h, n_samples, random_state)
-        if self.short_term_ is None:
-            return frame
-        h, n_samples, random_state = int(h), int(n_samples), check_seed(random_state)
-        steps, own = self.panel_.local_steps(h), self._near(_SAMPLED)
-        shares = joint_shares(self._backtested(int(steps.max()) + 1)[1], n_samples, random_state)[..., steps]
-        quantiles = np.sort(joined(own[0], *own).iloc[:, 2:].to_numpy(), axis=1)  # bounds are nested
-        quantiles = quantiles.reshape(len(shares), -1, quantiles.shape[1])
-        paths = frame[self.column_name()].to_numpy(copy=True).reshape(n_samples, len(shares), h)
-        for row, step in np.ndindex(len(shares), min(h, quantiles.shape[1])):
-            paths[:, row, step] = np.interp(norm.ppf(shares[row, :, step]), _PLACES, quantiles[row, step])
-        return frame.assign(**{self.column_name(): paths.ravel()})
-
-    def _near(self, levels: Sequence[float]) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Forecasts of the first two days without `short_term`, and by it."""
-        assert self.short_term_ is not None
-        n_near, levels = max(round(_SHORT_TERM / mean_step(self.panel_.freq)), 1), sorted({80.0, *levels})
-        return super().predict(n_near, levels), self.short_term_.predict(n_near, level=levels)
 
     def _fit_panel(self, panel: Panel) -> None:
         super()._fit_panel(panel)
         # Means over a horizon are comparable without gaps.
         self.panel_ = replace(panel, values=fill_gaps(panel.values, self.season_length_))
-        default = CombinedForecaster(season_length=self.season_length, random_state=check_seed(self.random_state))
-        self.weeks_ = default if self.weeks is None else clone(self.weeks)
+        self.weeks_ = CombinedForecaster(season_length=self.season_length) if self.weeks is None else clone(self.weeks)
         self.weeks_._fit_panel(self.panel_)
 
     @one_thread()
     def predict_mean(self, h: int, level: Sequence[float] | float | None = None) -> pd.DataFrame:
         """Forecast the mean over the next bins, with intervals from errors of such means at earlier origins.
-
-        Errors of the bins that `short_term` forecasts count in proportion to the intervals with and without it.
 
         Parameters
         ----------
@@ -226,25 +127,12 @@ class HorizonForecaster(Forecaster):
         if levels:
             tails = np.array([0.5 + value / 200 for value in levels])
             floor = self._floors(panel.values)[:, 0]
-            widths = mean_error_quantiles(self._errors(h), tails, self._period(panel.values.shape[1]))
+            widths = mean_error_quantiles(self._backtested(h)[1], tails, self._period(panel.values.shape[1]))
             for value, width in zip(levels, widths, strict=True):
                 frame[f"{name}-lo-{value:g}"] = np.maximum(mean - width, floor)
                 frame[f"{name}-hi-{value:g}"] = mean + width
         frame.attrs = dict(panel.attrs)
         return frame
-
-    def _errors(self, h: int) -> PastErrors:
-        """Errors of the past, in the first two days in proportion to the intervals with and without `short_term`."""
-        past = self._backtested(h)[1]
-        if self.short_term_ is None:
-            return past
-        own, near = self._near([80.0])
-        both, names = joined(own, own, near), [f"{self.column_name()}-{side}-80" for side in ("hi", "lo")]
-        alone, blend = (np.subtract(*frame[names].to_numpy().T) for frame in (own, both))
-        ratio = np.divide(blend, alone, out=np.ones_like(blend), where=alone > 0).reshape(len(past.errors), 1, -1)
-        errors, n_near = past.errors.copy(), min(h, ratio.shape[2])
-        errors[..., :n_near] *= ratio[..., :n_near]
-        return replace(past, errors=errors)
 
     def _paths(self, y: FloatArray, origins: IntArray, h: int) -> FloatArray:
         earlier = [np.arange(origin - self._week, max(origin // 2, 1) - 1, -self._week) for origin in origins]

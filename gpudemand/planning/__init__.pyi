@@ -18,7 +18,6 @@ from .scenarios import (
     Reweight,
     StepEvent,
     WhatIf,
-    fits_on_cards,
 )
 from .training_run_time import CostStepTime, TrainingRunTime, costs_against_log, run_time_ratios
 from .wait_plan import PooledWaitPlan, WaitPlan, plan_waits
@@ -52,7 +51,6 @@ __all__ = [
     "effective_capacity",
     "expected_queueing",
     "fewer_gpus",
-    "fits_on_cards",
     "fixed_length",
     "forecast_submissions",
     "place_jobs",

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpudemand._array import FloatArray, IntArray
-from gpudemand._validation import InputError, as_pandas, check_choice, check_columns, check_number, nearest, told
+from gpudemand._validation import InputError, check_choice, check_columns, check_number, nearest, told
 from gpudemand.datasets.devices import PRECISIONS, device
 from gpudemand.jobs.table import as_of, check_jobs, seconds_since, start_times
 from gpudemand.jobs.times import parse_timestamp
@@ -267,8 +267,6 @@ def changed_workload(scenario: Scenario, workload: pd.DataFrame, costs: JobCosts
 
 #: Arguments of a plan that are no data.
 _OPTIONS = [name for name in signature(plan_utilization).parameters if name not in ("forecast", "installed")]
-#: Memory (GB as sold) -> a device with as much.
-CARDS = {24: "GeForce RTX 3090", 40: "A100-SXM4-40GB", 80: "A100-SXM4-80GB"}
 
 
 class WhatIf:
@@ -388,30 +386,6 @@ class WhatIf:
     def _value_columns(self) -> list[str]:
         model = pick_model(self.forecast, self.options.get("model"))
         return [model, *(name for bounds in interval_columns(self.forecast, model).values() for name in bounds)]
-
-
-def fits_on_cards(jobs: pd.DataFrame, costs: JobCosts, cards: Mapping[int, str] | None = None) -> pd.DataFrame:
-    """Share of jobs whose memory fits on cards of 24, 40 and 80 GB.
-
-    Parameters
-    ----------
-    jobs : DataFrame
-        With the columns required by `costs`.
-    costs : CostStepTime
-    cards : mapping of int to str, optional
-        GB -> a device of `gpudemand.datasets.devices` with as much.
-
-    Returns
-    -------
-    DataFrame
-        Index ``gb``; ``device``, ``share_of_jobs``: expected, from each job's probability to fit.
-    """
-    jobs = as_pandas(jobs, "jobs")
-    rows = {
-        size: {"device": card, "share_of_jobs": float(costs.costs(jobs.assign(gpu_type=card))["fits"].mean())}
-        for size, card in (cards or CARDS).items()
-    }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("gb")
 
 
 #: Columns that tell whether two jobs did the same work.

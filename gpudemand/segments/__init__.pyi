@@ -2,7 +2,7 @@ from .clustering import select_n_segments
 from .features import ExtrapolationWarning
 from .profiles import segment_profiles
 from .rfm import RFM, CalendarProfile, UserPresence, rfm_table
-from .rips import RipsStatistics, rips_persistence
+from .rips import RipsStatistics
 from .segmenter import TopologicalSegmenter
 from .series_features import LogSpectrum, MultiscalePersistence, UsageRhythm, WeeklyPersistence
 from .stability import segment_ablation, segment_stability
@@ -37,7 +37,6 @@ __all__ = [
     "maxmin_landmarks",
     "persistence_statistics",
     "rfm_table",
-    "rips_persistence",
     "segment_ablation",
     "segment_profiles",
     "segment_stability",

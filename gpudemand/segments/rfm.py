@@ -124,11 +124,6 @@ def _job_counts(jobs: object, matrix: Matrix) -> FloatArray:
 class RFM(SeriesTransformer):
     """Recency, frequency and monetary value as features comparable across histories of different lengths.
 
-    Attributes
-    ----------
-    n_timestamps_ : int
-        Length of the series at ``fit``; nothing else is learned.
-
     See Also
     --------
     rfm_table : The same in days, bins and GPU-hours.
@@ -159,11 +154,6 @@ class RFM(SeriesTransformer):
 
 class UserPresence(SeriesTransformer):
     """Recency and frequency as shares of the history, invariant to the scale of usage.
-
-    Attributes
-    ----------
-    n_timestamps_ : int
-        Length of the series at ``fit``; nothing else is learned.
 
     See Also
     --------
@@ -204,8 +194,6 @@ class CalendarProfile(SeriesTransformer):
     ----------
     hours_ : ndarray of int
         Hours at which the bins of ``fit`` begin; empty for bins of a day or more.
-    n_timestamps_ : int
-        Length of the series at ``fit``.
 
     Notes
     -----

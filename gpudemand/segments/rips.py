@@ -10,7 +10,7 @@ import numpy as np
 
 from gpudemand import _parallel
 from gpudemand._array import FloatArray
-from gpudemand._validation import check_choice, check_number, told
+from gpudemand._validation import check_choice, check_number
 from gpudemand.segments.topology import (
     PUBLISHED,
     centre_and_width,
@@ -26,56 +26,11 @@ _MAX_DIMENSION = 1
 _ROWS_PER_TASK = 128
 
 
-@told("Computing persistence")
-def rips_persistence(points: object, *, max_dimension: int = 1, n_landmarks: int | None = None) -> FloatArray:
-    """Compute the Vietoris-Rips persistence diagram of a point cloud.
-
-    Parameters
-    ----------
-    points : array-like, shape (n_points, n_dimensions)
-        The point cloud; duplicates are removed.
-    max_dimension : int, default=1
-        Highest homology dimension.
-    n_landmarks : int or None, default=None
-        Size of a subset chosen by `maxmin_landmarks`; the diagram is then off by at most twice its ``radius`` in
-        bottleneck distance. None uses all distinct points.
-
-    Returns
-    -------
-    ndarray, shape (n_pairs, 3)
-        Birth, death and dimension, as in giotto-tda; filtration values are diameters, in single precision. The
-        essential component is omitted.
-
-    Raises
-    ------
-    InputError
-        If the points are not finite.
-    ImportError
-        If giotto-ph is not installed.
-
-    References
-    ----------
-    J. Burella Perez et al., *giotto-ph: a Python library for high-performance computation of persistent homology of
-    Vietoris-Rips filtrations*, arXiv:2107.05412.
-
-    Examples
-    --------
-    >>> square = [[0, 0], [0, 1], [1, 1], [1, 0]]
-    >>> rips_persistence(square).round(3).tolist()  # doctest: +SKIP
-    [[0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.414, 1.0]]
-    """
-    check_number("max_dimension", max_dimension, 0, integer=True)
-    cloud = np.asarray(points, dtype=float)
-    # A power of two changes no digit, and keeps distances inside single precision.
-    unit = 2.0 ** (np.frexp(np.abs(cloud[np.isfinite(cloud)]).max(initial=1e-300))[1] - 1)
-    diagram = _giotto_ph([maxmin_landmarks(cloud / unit, n_landmarks).distances], int(max_dimension))[0]
-    return diagram * [unit, unit, 1.0]
-
-
-def _giotto_ph(distances: Sequence[FloatArray], max_dimension: int) -> list[FloatArray]:
+def rips_diagrams(distances: Sequence[FloatArray]) -> list[FloatArray]:
+    """Diagrams of point clouds from their distances: birth, death and dimension, without the essential component."""
     ripser, diagrams = _ripser(), []
     for matrix in distances:
-        pairs = ripser(matrix, metric="precomputed", maxdim=max_dimension, n_threads=1)["dgms"]
+        pairs = ripser(matrix, metric="precomputed", maxdim=_MAX_DIMENSION, n_threads=1)["dgms"]
         tagged = [np.column_stack([part, np.full(len(part), place)]) for place, part in enumerate(pairs)]
         diagram = np.vstack(tagged).astype(float)
         diagrams.append(diagram[np.isfinite(diagram[:, 1])])
@@ -136,11 +91,6 @@ class RipsStatistics(SeriesTransformer):
         Which of the two published summaries.
     n_jobs : int or None, default=None
         Processes; a Dask client takes precedence.
-
-    Attributes
-    ----------
-    n_timestamps_ : int
-        Length of the series at ``fit``; nothing else is learned.
 
     Notes
     -----
@@ -238,6 +188,6 @@ def _row_diagrams(rows: FloatArray, embedding: _Embedding) -> list[FloatArray]:
         distances = maxmin_landmarks(points, embedding.n_landmarks).distances if len(points) > 1 else points
         if len(distances) > 1:
             clouds[row] = distances
-    for row, diagram in zip(clouds, _giotto_ph(list(clouds.values()), _MAX_DIMENSION), strict=True):
+    for row, diagram in zip(clouds, rips_diagrams(list(clouds.values())), strict=True):
         diagrams[row] = diagram
     return diagrams

@@ -199,8 +199,6 @@ class UsageRhythm(_DailyTransformer):
     ----------
     hourly_ : bool
         Whether there are hourly features.
-    n_timestamps_ : int
-        Length of the series at ``fit``; nothing else is learned.
 
     Notes
     -----
@@ -322,8 +320,6 @@ class LogSpectrum(SeriesTransformer):
     ----------
     frequencies_ : ndarray of float
         Cycles per day, ascending; cycles per bin if the columns are not times.
-    n_timestamps_ : int
-        Length of the series at ``fit``.
 
     Notes
     -----
@@ -403,11 +399,6 @@ WEEKLY_FEATURES: Mapping[str, tuple[float, float]] = {"sum": (0.12, 0.13), "larg
 class WeeklyPersistence(_DailyTransformer):
     """Superlevel persistence of the weekly level: the moving mean over seven days of log-scaled usage.
 
-    Attributes
-    ----------
-    n_timestamps_ : int
-        Length of the series at ``fit``; nothing else is learned.
-
     Notes
     -----
     Daily usage is log-scaled as in `UsageRhythm`, and lifetimes are shares of the maximum level. ``sum`` is the total
@@ -481,11 +472,6 @@ MULTISCALE_FEATURES = _feature_names()
 
 class MultiscalePersistence(_DailyTransformer):
     """Sublevel and superlevel persistence of log usage at several smoothings: lifetimes, and when they occur.
-
-    Attributes
-    ----------
-    n_timestamps_ : int
-        Length of the series at ``fit``; nothing else is learned.
 
     Notes
     -----

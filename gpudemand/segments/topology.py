@@ -326,11 +326,6 @@ class PersistenceStatistics(SeriesTransformer):
         Unit of each series: its own standard deviation, range or mean. None leaves it unscaled: features then depend on
         the level.
 
-    Attributes
-    ----------
-    n_timestamps_ : int
-        Length of the series at ``fit``; nothing else is learned.
-
     See Also
     --------
     persistence_statistics : The same statistics as a table, not normalized.
@@ -460,7 +455,7 @@ class PersistenceCurves(SeriesTransformer):
     Attributes
     ----------
     n_timestamps_ : int
-        Length of the series at ``fit``, to which the counts of other lengths are scaled; nothing else is learned.
+        Length of the series at ``fit``, to which the counts of other lengths are scaled.
 
     Notes
     -----

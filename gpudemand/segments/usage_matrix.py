@@ -143,7 +143,13 @@ _VALUES_PER_TASK = 2**18
 
 
 class SeriesTransformer(TransformerMixin, BaseEstimator):
-    """Transform usage series into features; their length at ``transform`` may differ from that at ``fit``."""
+    """Transform usage series into features; their length at ``transform`` may differ from that at ``fit``.
+
+    Attributes
+    ----------
+    n_timestamps_ : int
+        Length of the series at ``fit``; nothing else is learned unless a subclass says so.
+    """
 
     #: Whether negative values are an error.
     _non_negative = False

@@ -25,7 +25,7 @@ calibrate_device = partial(calibration.calibrate_device, networks="benchmarks.zo
 @pytest.fixture(scope="module")
 def rows():
     """Three measured jobs, as a machine three times slower would have run them."""
-    known = load_measurements("cpu")
+    known = load_measurements()
     small = known[(known["framework"] == "torch") & known["network"].isin(["lenet", "squeezenet", "vgg11"])]
     few = small.drop_duplicates("network").reset_index(drop=True)
     return few.assign(step_time_s=3 * few["step_time_s"])
@@ -92,7 +92,7 @@ def unknown_machine(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_an_unknown_processor_becomes_a_device_of_its_own(unknown_machine, monkeypatch, tmp_path):
-    known = load_measurements("cpu").query("framework == 'torch' and width == 1 and depth == 1")
+    known = load_measurements().query("framework == 'torch' and width == 1 and depth == 1")
     rows = known[known["network"] == "vgg11"].head(1)
     monkeypatch.setattr(calibration, "micro_benchmark", lambda on: rows)
     result = CliRunner().invoke(app, ["calibrate", "--out", str(tmp_path / "mine"), "--quiet"])

@@ -12,7 +12,7 @@ from gpudemand._validation import InputError
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_candidates import assumptions, candidates
 from gpudemand.cost.large_memory import memory_terms
-from gpudemand.cost.large_models import LargeModelPredictor, RunClass, Target
+from gpudemand.cost.large_models import LargeModelPredictor, RunClass
 from gpudemand.cost.large_time import TIME_PRIORS, step_seconds, time_terms
 from gpudemand.cost.parallel import LoRA, Parallel
 from gpudemand.cost.roofline import all_to_all_seconds
@@ -54,13 +54,14 @@ def test_grouped_products_of_plain_stacks_take_longer():
 
 def test_a_class_of_few_rows_in_each_project_has_its_own_width():
     """Ten projects measure fifty dense runs within 5 %, and half of them two of experts, 60 % off as a whole."""
+    fitting = pytest.importorskip("benchmarks.cost.fit_large", reason="runs from a checkout")
     rng, rows = np.random.default_rng(0), []
     for project in range(10):
         rows += [(project, "known", 0.05 * error) for error in rng.standard_normal(50)]
         rows += [(project, "experts", (-1) ** project * 0.6)] * (2 * (project % 4 < 2))
     about = pd.DataFrame(rows, columns=["source", "class", "error"])
     about["class"] = [RunClass(kind, "NVIDIA", "Hopper") for kind in about["class"]]
-    target = Target(lambda terms, c: c["a"] * np.asarray(terms["x"]), {"a": (1.0, 0.1)})
+    target = fitting.FittedTarget(lambda terms, c: c["a"] * np.asarray(terms["x"]), {"a": (1.0, 0.1)})
     ways = np.arange(len(about)), np.ones(len(about)), pd.DataFrame({"x": np.ones(len(about))})
     target.fit(ways, np.exp(about["error"]).to_numpy(), about)
     assert target.scales.classes["experts"] > 0.45

@@ -20,7 +20,7 @@ from gpudemand.cost.large_memory import (
     needed_bytes,
     parameter_bytes,
 )
-from gpudemand.cost.large_models import ErrorScales, LargeModelPredictor, RunClass, fit_coefficients
+from gpudemand.cost.large_models import LargeModelPredictor, RunClass
 from gpudemand.cost.large_time import TIME_PRIORS, step_seconds, time_terms
 from gpudemand.cost.layouts import smallest_n_gpus, suggest_layouts, training_totals
 from gpudemand.cost.model import CostModel
@@ -384,7 +384,12 @@ def test_samples_that_no_layout_suits_are_said():
         candidates(run_of(n_gpus=64, micro_batch=3, global_batch=100))
 
 
-def test_fitting_recovers_coefficients_in_spite_of_outliers_and_sources():
+@pytest.fixture(scope="module")
+def fitting():
+    return pytest.importorskip("benchmarks.cost.fit_large", reason="runs from a checkout")
+
+
+def test_fitting_recovers_coefficients_in_spite_of_outliers_and_sources(fitting):
     rng = np.random.default_rng(0)
     terms = pd.DataFrame({"a": rng.uniform(1, 10, 300), "b": rng.uniform(1, 10, 300)})
     source = np.array(["x", "y", "z"])[rng.integers(3, size=300)]
@@ -399,7 +404,7 @@ def test_fitting_recovers_coefficients_in_spite_of_outliers_and_sources():
     def formula(table, c):
         return c["a"] * np.asarray(table["a"]) + c["b"] * np.asarray(table["b"])
 
-    found = fit_coefficients(formula, terms, weights, rows, y, source, {"a": (1.0, 1.0), "b": (1.0, 1.0)})
+    found = fitting.fit_coefficients(formula, terms, weights, rows, y, source, {"a": (1.0, 1.0), "b": (1.0, 1.0)})
     assert found.coefficients["a"] / found.coefficients["b"] == pytest.approx(4.0, rel=0.15)
     assert found.effects["x"] - found.effects["y"] == pytest.approx(0.3, abs=0.1)
 
@@ -514,9 +519,9 @@ def test_windows_are_those_of_the_layers(options, share):
     assert (found.heads, found.vocab, found.window_share) == (8, 262208, pytest.approx(share))
 
 
-def test_a_stored_predictor_is_read_back(tmp_path, model):
+def test_a_stored_predictor_is_read_back(tmp_path, model, fitting):
     path = tmp_path / "large_models.json"
-    model.large_models.save(path)
+    fitting.save_predictor(model.large_models, path)
     run = run_of(n_gpus=8, parallel=Parallel(sharding="fsdp"))
     pd.testing.assert_frame_equal(
         LargeModelPredictor.load(path).predict([run]), model.large_models.predict([run]), rtol=1e-4
@@ -647,10 +652,10 @@ def test_stacks_since_2024_hide_what_tensor_parallelism_sends():
     assert since < before
 
 
-def test_of_a_generation_that_few_projects_tell_of_the_next_may_err_more():
+def test_of_a_generation_that_few_projects_tell_of_the_next_may_err_more(fitting):
     kinds = [RunClass("known", "NVIDIA", die) for die in ("seen", "rare") for _ in range(12)]
     error, sources = np.full(24, 0.2), [*range(12), *[12] * 12]
-    scales = ErrorScales.fit(error * np.tile([1, 2], 12), np.zeros(24), kinds, np.array(sources), error)
+    scales = fitting.fit_scales(error * np.tile([1, 2], 12), np.zeros(24), kinds, np.array(sources), error)
     assert scales.generations["rare"] > scales.generations["seen"]
     other = RunClass("known", "another", "never")
     assert scales.of([other])[0] == scales.classes["known"] * max(scales.generations.values())

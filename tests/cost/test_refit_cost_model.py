@@ -14,7 +14,7 @@ median_of_repetitions = pytest.importorskip(
 
 @pytest.fixture(scope="module")
 def rows():
-    return load_measurements("cpu")
+    return load_measurements()
 
 
 def test_repetitions_become_their_median(rows):

@@ -17,6 +17,11 @@ from gpudemand.datasets.registry import bundled_path
 TIMES = ["step_time_s", "step_time_s-lo-90", "step_time_s-hi-90"]
 
 
+@pytest.fixture(scope="module")
+def fitting():
+    return pytest.importorskip("benchmarks.cost.fit_large", reason="runs from a checkout")
+
+
 def test_seconds_follow_from_what_was_printed():
     rows = pd.read_csv(bundled_path("cost/training_scripts.csv"))
     units = rows["unit"].map({"s/step": 1.0, "s": 1.0, "h": 3600.0})
@@ -41,40 +46,40 @@ def test_every_network_of_the_table_can_be_built_and_half_of_its_projects_are_sc
 
 
 @pytest.mark.slow
-def test_intervals_cover_projects_never_seen():
+def test_intervals_cover_projects_never_seen(fitting):
     """Nine of ten steps of new projects are inside a 90 % interval, of which the bare step's is a part."""
     rng = np.random.default_rng(0)
     inside = []
     for _ in range(250):
         ratios = rng.normal(0.3, 0.2, 9)
         rows = np.repeat(ratios[:8], 5) + rng.normal(0, 0.1, 40)
-        effect = ScriptEffect.fit(np.exp(rows), np.ones(40), np.repeat(np.arange(8), 5))
+        effect = fitting.fit_script_effect(np.exp(rows), np.ones(40), np.repeat(np.arange(8), 5))
         reach = np.exp(1.645 * 0.1)
         _, low, high = effect.apply(np.array([[1.0, 1 / reach, reach]]), [90])[0]
         inside.append(low <= np.exp(ratios[8] + rng.normal(0, 0.1)) <= high)
     assert 0.86 < np.mean(inside) < 0.95
 
 
-def test_a_project_counts_once_however_many_rows_it_has():
-    few = ScriptEffect.fit([1.1, 1.2, 1.6], np.ones(3), list("abc"))
-    many = ScriptEffect.fit([1.1, 1.2, *[1.6] * 50], np.ones(52), [*"ab", *"c" * 50])
+def test_a_project_counts_once_however_many_rows_it_has(fitting):
+    few = fitting.fit_script_effect([1.1, 1.2, 1.6], np.ones(3), list("abc"))
+    many = fitting.fit_script_effect([1.1, 1.2, *[1.6] * 50], np.ones(52), [*"ab", *"c" * 50])
     assert few == pytest.approx(many)
 
 
-def test_what_a_script_takes_whatever_the_network_is_told_apart_from_its_ratio():
+def test_what_a_script_takes_whatever_the_network_is_told_apart_from_its_ratio(fitting):
     rng = np.random.default_rng(0)
     bare, projects = np.geomspace(1e-3, 1.0, 60), np.arange(60) % 12
-    effect = ScriptEffect.fit(1.2 * (bare + 2e-3) * np.exp(0.02 * rng.normal(size=60)), bare, projects)
+    effect = fitting.fit_script_effect(1.2 * (bare + 2e-3) * np.exp(0.02 * rng.normal(size=60)), bare, projects)
     assert effect.start_s == pytest.approx(2e-3, rel=0.2)
     assert effect.ratio == pytest.approx(1.2, rel=0.02)
     assert effect.apply(np.array([[1e-3]]), [])[0, 0] == pytest.approx(1.2 * 3e-3, rel=0.1)
 
 
-def test_few_projects_and_bad_files_are_refused(tmp_path):
+def test_few_projects_and_bad_files_are_refused(tmp_path, fitting):
     with pytest.raises(InputError, match="three projects or more; got 2"):
-        ScriptEffect.fit([1.1, 1.2], [1.0, 1.0], ["a", "b"])
+        fitting.fit_script_effect([1.1, 1.2], [1.0, 1.0], ["a", "b"])
     effect = ScriptEffect(0.2, 0.1, 9)
-    effect.save(tmp_path / "effect.json")
+    fitting.save_script_effect(effect, tmp_path / "effect.json")
     assert ScriptEffect.load(tmp_path / "effect.json") == effect
     for content in ("[]", "{}", json.dumps({**effect._asdict(), "mean": "x"}), "\x00"):
         (tmp_path / "effect.json").write_text(content)

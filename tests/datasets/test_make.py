@@ -4,7 +4,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from gpudemand._validation import InputError
-from gpudemand.datasets import expected_usage, make_cluster, true_run_time, true_step_time
+from gpudemand.datasets import make_cluster, true_step_time
 from gpudemand.datasets.simulate import ARCHETYPES, read_shares
 from gpudemand.jobs.schema import COLUMNS, STATUSES
 from gpudemand.jobs.table import rejections
@@ -20,6 +20,11 @@ def clusters():
 @pytest.fixture(scope="module")
 def cluster(clusters):
     return clusters[0]
+
+
+@pytest.fixture
+def known():
+    return pytest.importorskip("benchmarks.planning.truth", reason="runs from a checkout")
 
 
 def hours_since_start(times, truth):
@@ -102,45 +107,45 @@ def test_the_log_is_censored_at_its_end(clusters):
         assert (jobs["start"].isna() == (jobs["status"] == "pending")).all()
 
 
-def test_completed_jobs_run_for_the_true_run_time(cluster):
+def test_completed_jobs_run_for_the_true_run_time(cluster, known):
     jobs, truth = cluster
     done = jobs[jobs["status"] == "completed"]
     user = truth.set_index("user").loc[done["user"]]
     steps = np.ceil(done["samples"] / (done["batch_size"] * done["gpus"])).to_numpy() * done["epochs"].to_numpy()
     by_hand = 60 + steps * true_step_time(done) * user["efficiency"].to_numpy()
-    np.testing.assert_allclose(true_run_time(done, truth), by_hand)
+    np.testing.assert_allclose(known.true_run_time(done, truth), by_hand)
     noise = np.log((done["end"] - done["start"]).dt.total_seconds().to_numpy() / by_hand)
     long = by_hand > 3600
     assert abs(noise[long].mean()) < 0.001
     assert 0.015 < noise[long].std() < 0.025
 
 
-def test_stopped_jobs_run_shorter_and_timeouts_to_their_limit(cluster):
+def test_stopped_jobs_run_shorter_and_timeouts_to_their_limit(cluster, known):
     jobs, truth = cluster
     stopped = jobs[jobs["status"].isin(["failed", "cancelled", "timeout"])]
     ran = (stopped["end"] - stopped["start"]).dt.total_seconds()
-    assert (ran <= 1.1 * true_run_time(stopped, truth)).all()
+    assert (ran <= 1.1 * known.true_run_time(stopped, truth)).all()
     at_limit = (ran == stopped["requested_time"]).to_numpy()
     assert at_limit[stopped["status"] == "timeout"].all()
     finished = jobs[jobs["end"].notna()]
     assert ((finished["end"] - finished["start"]).dt.total_seconds() <= finished["requested_time"]).all()
 
 
-def test_expected_usage_is_unbiased(clusters):
+def test_expected_usage_is_unbiased(clusters, known):
     ratios = []
     for jobs, truth in clusters:
-        expected = expected_usage(truth)
+        expected = known.expected_usage(truth)
         assert len(expected) == len(truth) * truth.attrs["n_days"]
         assert (expected["y"] >= 0).all()
         ratios.append(held(jobs, truth, 24).sum() / expected["y"].sum())
     assert np.mean(ratios) == pytest.approx(1, abs=0.03)
 
 
-def test_expected_usage_needs_the_attrs(cluster):
+def test_expected_usage_needs_the_attrs(cluster, known):
     bare = cluster[1].copy()
     bare.attrs = {}
     with pytest.raises(InputError, match="lost its attrs"):
-        expected_usage(bare)
+        known.expected_usage(bare)
 
 
 def test_weekday_users_submit_few_jobs_on_weekends(cluster):
@@ -190,11 +195,11 @@ def test_counts_follow_the_shares():
     assert truth["archetype"].value_counts().to_dict() == {"steady": 30, "burst": 10}
 
 
-def test_archetypes_have_their_patterns():
+def test_archetypes_have_their_patterns(known):
     shape = {}
     for name in ("steady", "burst", "ramp", "seasonal"):
         _, truth = make_cluster(30, 180, archetypes=[name], growth=0, signal_to_noise=np.inf, random_state=1)
-        wide = expected_usage(truth).pivot(index="ds", columns="unique_id", values="y").rolling(7).mean().iloc[6:]
+        wide = known.expected_usage(truth).pivot(index="ds", columns="unique_id", values="y").rolling(7).mean().iloc[6:]
         shape[name] = wide / wide.max()
     assert (shape["steady"] > 0.99).all(axis=None)
     assert (shape["burst"] == 0).mean().min() > 0.7
@@ -232,18 +237,18 @@ def test_hours_of_the_pattern_are_local():
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize(("n_users", "n_days"), [(1, 1), (1, 40), (3, 1)])
-def test_the_smallest_clusters_are_valid(n_users, n_days, seed):
+def test_the_smallest_clusters_are_valid(n_users, n_days, seed, known):
     jobs, truth = make_cluster(n_users, n_days, random_state=seed)
     assert len(truth) == n_users
     assert rejections(jobs).isna().all()
-    assert len(expected_usage(truth)) == n_users * n_days
+    assert len(known.expected_usage(truth)) == n_users * n_days
 
 
-def test_demand_scales_with_size_and_growth():
+def test_demand_scales_with_size_and_growth(known):
     small, large = (make_cluster(30, 60, gpus_per_user=size, random_state=0) for size in (1, 4))
     assert 3 < held(*large, 24).sum() / held(*small, 24).sum() < 5
     flat, steep = (
-        expected_usage(make_cluster(30, 60, archetypes=["steady"], growth=growth, random_state=0)[1])
+        known.expected_usage(make_cluster(30, 60, archetypes=["steady"], growth=growth, random_state=0)[1])
         for growth in (0, 5)
     )
     assert flat.groupby("ds")["y"].sum().nunique() < steep.groupby("ds")["y"].sum().nunique() == 60
@@ -301,10 +306,10 @@ def test_step_time_is_plausible():
     assert (many > eight).all()
 
 
-def test_run_time_of_unknown_users_is_an_error(cluster):
+def test_run_time_of_unknown_users_is_an_error(cluster, known):
     jobs, truth = cluster
     with pytest.raises(InputError, match="users that truth lacks"):
-        true_run_time(jobs, truth.iloc[:1])
+        known.true_run_time(jobs, truth.iloc[:1])
 
 
 def test_default_shares_sum_to_one():

@@ -165,53 +165,8 @@ def test_every_forecaster_tells_how_far_its_errors_reach_but_a_backtest_does_not
 
 def test_whole_numbers_may_be_floats():
     usage = long(noisy(1, 90, 500.0), freq="D")
-    model = HorizonForecaster(Naive()).fit(usage, short_term=Naive().fit(usage))
+    model = HorizonForecaster(Naive()).fit(usage)
     pd.testing.assert_frame_equal(model.sample(7.0, 5.0, 0.0), model.sample(7, 5, 0))
-
-
-class JobsUp:
-    """A short-term forecast of one series that is `ratio` times as certain as another model."""
-
-    def __init__(self, model, value, ratio):
-        self.model, self.value, self.ratio = model, value, ratio
-
-    def predict(self, h, level=None):
-        frame = self.model.predict(h, level=level)
-        frame = frame[frame["unique_id"] == "s000"].rename(columns=lambda name: name.replace(NAME, "JobsUp"))
-        half = (frame["JobsUp-hi-80"] - frame["JobsUp-lo-80"]) / 2 / self.ratio
-        bounds = {name: self.value + half * (1 if "-hi-" in name else -1) for name in frame if "JobsUp-" in name}
-        return frame.assign(JobsUp=self.value, **bounds)
-
-
-@pytest.mark.slow
-def test_the_first_days_follow_a_short_term_forecast_as_far_as_it_is_certain():
-    usage = long(noisy(2, 150, 500.0), freq="D")
-    alone = HorizonForecaster().fit(usage)
-    before = alone.predict(12, LEVELS)
-    for ratio, share in ((1000.0, 1.0), (1.0, 0.5), (0.001, 0.0)):
-        model = HorizonForecaster().fit(usage, short_term=JobsUp(alone, 900.0, ratio))
-        after = model.predict(12, LEVELS)
-        moved = (after[NAME] - before[NAME]).to_numpy().reshape(2, 12)
-        gap = 900 - before[NAME].to_numpy().reshape(2, 12)[0]
-        np.testing.assert_allclose(moved[0, :3], gap[:3] * [share, share * 2 / 3, 0], atol=1e-2)
-        np.testing.assert_array_equal(moved[1], 0)
-        np.testing.assert_array_equal(after.iloc[2:12, 2:], before.iloc[2:12, 2:])
-        pd.testing.assert_frame_equal(model.predict(1).iloc[:, :3], after.iloc[[0, 12], :3].reset_index(drop=True))
-
-
-def test_paths_and_means_follow_a_short_term_forecast_too():
-    usage = long(noisy(2, 60, 500.0), freq="D")
-    alone = HorizonForecaster(Naive()).fit(usage)
-    model = HorizonForecaster(Naive()).fit(usage, short_term=JobsUp(alone, 900.0, 1000.0))
-    plain, drawn = (one.sample(4, 400)[NAME].to_numpy().reshape(400, 2, 4) for one in (alone, model))
-    bounds = model.predict(4, 80)[[f"{NAME}-lo-80", NAME, f"{NAME}-hi-80"]].to_numpy().reshape(2, 4, 3)
-    found = np.quantile(drawn[:, 0, :2], [0.1, 0.5, 0.9], axis=0).T
-    np.testing.assert_allclose(found, bounds[0, :2], atol=np.ptp(bounds[0, 1]) / 3)
-    np.testing.assert_array_equal(drawn[:, :, 2:], plain[:, :, 2:])
-    assert pd.Series(drawn[:, 0, 0]).corr(pd.Series(plain[:, 0, 0]), "spearman") > 0.999
-    widths = [one.predict_mean(2, 80).iloc[:, 4:].diff(axis=1).iloc[:, 1] for one in (alone, model)]
-    assert widths[1][0] < 0.7 * widths[0][0]
-    assert widths[1][1] == pytest.approx(widths[0][1], rel=0.2)
 
 
 def test_the_forecaster_of_the_weeks_can_be_replaced():

@@ -11,7 +11,6 @@ from gpudemand.forecast import (
     CombinedForecaster,
     EventForecaster,
     HistoricMean,
-    HorizonForecaster,
     Naive,
     SeasonalNaive,
     ShortHistoryWarning,
@@ -103,7 +102,6 @@ def test_the_same_seed_gives_the_same_paths(alone):
 def test_what_is_no_seed_is_refused(alone, seed):
     uses = (
         lambda: alone.sample(3, 5, random_state=seed),
-        lambda: HorizonForecaster(random_state=seed).fit(frame(noise(1, 30))),
         lambda: CombinedForecaster(random_state=seed).fit(frame(noise(1, 30))),
     )
     for use in uses:

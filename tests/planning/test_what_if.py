@@ -24,7 +24,6 @@ from gpudemand.planning.scenarios import (
     Reweight,
     StepEvent,
     WhatIf,
-    fits_on_cards,
 )
 from tests.planning.test_capacity import normal_forecast
 
@@ -146,12 +145,6 @@ def test_comparing_scenarios_is_fast(total, jobs):
     assert (time.process_time() - begin) / 3 < 0.3
     assert table["scenario"].tolist() == ["base", "half", "moved"]
     assert table["required"].iloc[1] < table["required"].iloc[0]
-
-
-def test_share_of_jobs_that_fit_on_cards(jobs):
-    table = fits_on_cards(jobs, TrueCosts(), {24: "GeForce RTX 3090", 40: "A100", 80: "H100"})
-    assert table["share_of_jobs"].is_monotonic_increasing
-    assert table["share_of_jobs"].iloc[0] == pytest.approx((jobs["batch_size"] / 8 < 24).mean())
 
 
 @pytest.mark.parametrize(
