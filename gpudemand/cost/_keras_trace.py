@@ -40,6 +40,8 @@ from gpudemand.cost.tracing import (
     batch_of,
     call_error,
     first_line,
+    input_caveats,
+    input_fields,
     most_common_type,
     quiet_tensorflow,
     read_inputs,
@@ -562,8 +564,8 @@ def trace(model: Any, input_shape: Any = None, *, input_dtype: Any = None, train
     except Exception as error:
         _raise_input_error(model, specs, error)
     recorder = Recorder(batch_of(specs))
-    for tensor in inputs:
-        recorder.feed(tensor.name, batched=True)
+    for spec, tensor in zip(specs, inputs, strict=True):
+        recorder.feed(tensor.name, batched=spec.axis is not None)
     return _read(model, specs, spans, graph, used, recorder)
 
 
@@ -695,7 +697,7 @@ def _read(
     traced = recorder.traced(
         name=model.name,
         framework="keras",
-        input_shapes=tuple(spec.shape[1:] for spec in specs),
+        **input_fields(specs),
         n_parameters=sum(size for _, size in sizes),
         n_trainable=sum(size for variable, size in sizes if variable.trainable),
         parameter_bytes=float(sum(size * item_size(variable) for variable, size in sizes)),
@@ -703,7 +705,7 @@ def _read(
         n_tensors=sum(variable.trainable for variable, _ in sizes),
         compute_dtype=_compute_dtype(model),
     )
-    return traced._replace(caveats=reader.caveats + [_RECOMPUTED] * spans.recomputes)
+    return traced._replace(caveats=reader.caveats + [_RECOMPUTED] * spans.recomputes + input_caveats(specs))
 
 
 #: A step whose activations are all recomputed makes three passes and one more.

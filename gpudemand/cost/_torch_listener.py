@@ -82,9 +82,9 @@ class Listener:
         #: Whether what is saved waits in the memory of the host.
         self.is_offloading = False
 
-    def feed(self, tensor: Any, *, undeclared: int | None = None) -> None:
+    def feed(self, tensor: Any, *, batched: bool, undeclared: int | None = None) -> None:
         """Declare an input; `undeclared` is its position if its type is not declared."""
-        self._recorder.feed(calls.storage_key(tensor), batched=True)
+        self._recorder.feed(calls.storage_key(tensor), batched=batched)
         self._results.append(tensor)
         if undeclared is not None:
             self._undeclared[calls.storage_key(tensor)] = undeclared

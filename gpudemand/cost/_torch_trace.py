@@ -45,10 +45,13 @@ from gpudemand.cost.tracing import (
     call_error,
     first_line,
     import_without_triton,
+    input_caveats,
+    input_fields,
     most_common_type,
     read_inputs,
     user_line,
     value_error,
+    with_batch,
     with_fixed,
 )
 
@@ -56,7 +59,7 @@ from gpudemand.cost.tracing import (
 class _Request(NamedTuple):
     """What is traced, and how: `train` is as of `OpGraph.from_torch`, `seed` that of random numbers.
 
-    `saves`: whether autograd says what it saves.
+    `saves`: whether autograd says what it saves. `is_settled`: whether the results have no say in what the batch is.
     """
 
     module: Any
@@ -64,11 +67,16 @@ class _Request(NamedTuple):
     train: bool | None
     seed: int = 0
     saves: bool = True
+    is_settled: bool = False
+
+    def settled(self, specs: list[InputSpec]) -> _Request:
+        """The same with other inputs, whose batch is as they say."""
+        return self._replace(specs=specs, is_settled=True)
 
     def doubled(self) -> _Request:
         """The same with twice as many samples."""
         batch = batch_of(self.specs)
-        return self._replace(specs=[spec.grown(batch) for spec in self.specs])
+        return self.settled([spec.grown(batch) for spec in self.specs])
 
     def typed(self, position: int, dtype: str) -> _Request:
         """The same with another type of the input at a position."""
@@ -79,7 +87,13 @@ class _Request(NamedTuple):
         """The same with the batch as the second axis of all inputs that have one, of the first as axis `first`."""
         axes = [first, *[1] * (len(self.specs) - 1)]
         along = [spec.along(min(axis, len(spec.shape) - 1)) for spec, axis in zip(self.specs, axes, strict=True)]
-        return self._replace(specs=along)
+        batch = batch_of([turned for turned, spec in zip(along, self.specs, strict=True) if spec.axis is not None])
+        return self.settled([spec.aligned(batch, [spec.axis]) for spec in along])
+
+    def with_batch_anywhere(self) -> _Request:
+        """The same with the batch as any axis of examples that is as long."""
+        axes = range(max(len(spec.shape) for spec in self.specs))
+        return self._replace(specs=with_batch(self.specs, batch_of(self.specs), axes))
 
 
 #: Seeds of random numbers that a network is traced with whose graph depends on them.
@@ -122,11 +136,14 @@ def _on_any_axis(request: _Request, made: list[Any]) -> Traced:
             continue
         fixed = sum(kernel.fixed_flops for kernel in found.kernels)
         if found.kernels and not fixed and not {GROWS, PAIRS}.intersection(found.caveats):
-            shapes = ", ".join(str(spec.shape) for spec in other.specs)
+            shapes = ", ".join(str(spec.shape) for spec in other.specs if spec.axis is not None)
             said = Caveat(f"inputs of shape {shapes} are taken to hold {batch_of(other.specs)} samples")
             return found._replace(caveats=[said, *found.caveats])
     if isinstance(first, InputError):
         raise first
+    specs = with_batch(request.specs, first.rows)
+    if not request.is_settled and batch_of(request.specs) != batch_of(specs) == first.rows > 1:
+        raise AgainError(lambda request: request.settled(with_batch(request.specs, first.rows)))
     return _on_pairs(request.specs, first, is_first=is_first) if PAIRS in first.caveats else first
 
 
@@ -199,10 +216,14 @@ def _operators_on(place: str, request: _Request, made: list[Any]) -> tuple[Trace
     trace, doubled = _Trace(request, place, made), request.doubled()
     traced = trace.run()
     if trace.has_fixed or any(one.shape == two.shape for one, two in zip(request.specs, doubled.specs, strict=True)):
-        with contextlib.suppress(InputError):
+        try:
             twice = _Trace(doubled, place, made).run()
             operators = with_fixed(traced.operators, twice.operators, batch_of(request.specs))
             traced = traced._replace(operators=operators)
+        except InputError:
+            anywhere = request.with_batch_anywhere()
+            if not any(spec.axis for spec in request.specs) and any(spec.axis for spec in anywhere.specs):
+                raise AgainError(_Request.with_batch_anywhere) from None
     return traced, trace.is_random
 
 
@@ -259,12 +280,13 @@ class _Trace:
         import torch
         from torch._subclasses.fake_tensor import FakeTensorMode
 
-        self._original, self._specs, self._train, self._seed, self._saves = request
+        self._original, self._specs, self._train, self._seed, self._saves, self._settled = request
         self._place, self._made = place, made
         self._fake: Any = FakeTensorMode(allow_non_fake_inputs=True) if place == "cpu" else torch.device(place)
         self._recorder = Recorder(batch_of(self._specs))
         self._listener = self.listener_type(self._recorder, self._fake, place)
         self.is_random = False
+        self._rows = 0
 
     @property
     def has_fixed(self) -> bool:
@@ -362,7 +384,8 @@ class _Trace:
         tensors = [self._input(spec) for spec in self._specs]
         for position, (spec, tensor) in enumerate(zip(self._specs, tensors, strict=True)):
             is_declared = spec.dtype is not None or spec.example is not None
-            self._listener.feed(tensor, undeclared=None if is_declared else position)
+            undeclared = None if is_declared else position
+            self._listener.feed(tensor, batched=spec.axis is not None, undeclared=undeclared)
         pairs = [(spec.name, tensor) for spec, tensor in zip(self._specs, tensors, strict=True)]
         return [tensor for name, tensor in pairs if name is None], {name: tensor for name, tensor in pairs if name}
 
@@ -390,13 +413,12 @@ class _Trace:
 
     def _check_samples(self, results: list[Any]) -> None:
         """Start anew if the rows of the results are the samples, and those of the examples are not."""
-        rows = {result.shape[0] for result in results if result.dim()}
-        samples = rows.pop() if len(rows) == 1 else 0
-        ragged = [len(spec.shape) == 1 for spec in self._specs if spec.shape[:1] != (samples,)]
-        if len(self._specs) > 1 < samples != batch_of(self._specs) and ragged and all(ragged):
-            raise AgainError(
-                lambda request: request._replace(specs=[spec._replace(samples=samples) for spec in request.specs])
-            )
+        rows, specs = {result.shape[0] for result in results if result.dim()}, self._specs
+        self._rows = samples = rows.pop() if len(rows) == 1 else 0
+        ragged = [len(spec.shape) == 1 < samples < spec.shape[0] for spec in specs if spec.shape[:1] != (samples,)]
+        if not self._settled and len(specs) > 1 and samples != batch_of(specs) and ragged and all(ragged):
+            bags = [spec._replace(axis=0, samples=samples) for spec in specs]
+            raise AgainError(lambda request: request.settled(bags))
 
     def _raise_input_error(self, error: BaseException) -> NoReturn:
         import torch
@@ -421,7 +443,7 @@ class _Trace:
         return self._recorder.traced(
             name=self._name(),
             framework="pytorch",
-            input_shapes=tuple(spec.sample for spec in self._specs),
+            **input_fields(self._specs),
             n_parameters=sum(p.numel() for p in parameters),
             n_trainable=sum(p.numel() for p in parameters if p.requires_grad),
             parameter_bytes=float(sum(p.numel() * p.element_size() for p in parameters)),
@@ -429,7 +451,7 @@ class _Trace:
             n_tensors=sum(p.requires_grad for p in parameters),
             state_bytes=float(sum(map(calls.storage_bytes, calls.state_of(self._original).values()))),
             compute_dtype=self._compute_dtype(),
-        )._replace(caveats=self._caveats())
+        )._replace(caveats=[*self._caveats(), *input_caveats(self._specs)], rows=self._rows)
 
     def _compute_dtype(self) -> str:
         return most_common_type((str(p.dtype).removeprefix("torch."), p.numel()) for p in self._parameters())

@@ -62,13 +62,15 @@ class OpGraph:
     framework : {"pytorch", "keras"}
         Origin of the network.
     input_shapes : tuple of shapes
-        Without the batch.
+        Without the batch, of the inputs that have one.
     n_parameters, n_trainable : int
         Of the whole network, shared ones once; running statistics of batch normalisation are no parameters.
     parameter_bytes : float
         Memory of the parameters as stored.
     state_bytes : float
         Memory of what the network keeps beside parameters: buffers, banks, packed weights.
+    fixed_input_bytes : float
+        Memory of example inputs without a batch, such as the edges of a graph.
     n_tensors : int
         Tensors that the trainable parameters come in, of which the host updates each.
     n_sparse : int
@@ -123,6 +125,7 @@ class OpGraph:
     caveats: tuple[str, ...] = ()
     error_scale: float = 1.0
     state_bytes: float = 0.0
+    fixed_input_bytes: float = 0.0
     compute_dtype: str = "float32"
 
     @classmethod
@@ -165,7 +168,10 @@ class OpGraph:
         input_shape : tuple of int, or a list or dict of such tuples, or example tensors
             Without the batch: ``(3, 224, 224)``. A list is several positional inputs, a dict inputs by name. Example
             tensors include the batch. It is the first axis, or the second (as of attention and recurrent layers by
-            default) where work grows as the batch only there.
+            default) where work grows as the batch only there. Its size is the number of rows of the results if an
+            example has as many, otherwise that of the first example. Examples without it, such as edges, count once
+            whatever the batch, with a warning: for a graph, pass an example of the size to be trained, and the number
+            of its nodes as `batch_size`.
         input_dtype : str, or a list or dict of str, default=None
             ``"float32"``, ``"int64"``, ...; None is the type of the parameters, or int64 for inputs used as indices.
         train : bool, optional

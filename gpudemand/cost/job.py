@@ -123,6 +123,7 @@ class TrainingJob:
         The network, on any device including the meta device; it is not changed. `from_config` makes a `Transformer`.
     input_shape : tuple of int, or a list or dict of such tuples, default=None
         Of one sample, without the batch. A Keras model that declares its inputs, and an `OpGraph`, need none.
+        Example tensors, which include the batch, are as for `OpGraph.from_torch`; those without it count once.
     batch_size : int, optional
         Samples a step on each GPU, by default 32; of a `Transformer` on each replica, by default unknown.
     optimizer : {"sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw"}, default="sgd"

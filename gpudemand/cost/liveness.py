@@ -682,4 +682,5 @@ def step_events(graph: OpGraph, setting: Setting = _DEFAULT) -> AllocationEvents
     blocks = checkpoint_blocks(names, graph.producers) if setting.checkpointing else None
     # Compiled steps have no calls of modules, nor variables.
     frames = names if graph.framework == "pytorch" else [str(position) for position in range(len(names))]
-    return _Step(layers, frames, setting, blocks=blocks).run(stored, (0.0, batch), graph.state_bytes)
+    step = _Step(layers, frames, setting, blocks=blocks)
+    return step.run(stored, (graph.fixed_input_bytes, batch), graph.state_bytes)

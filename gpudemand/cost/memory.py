@@ -54,7 +54,7 @@ def _candidates(graph: OpGraph, setting: Setting) -> FloatArray:
     always = np.array([trained.sum() / for_states * setting.states, 0.0])
     if setting.device != "cpu":
         always += (
-            graph.parameter_bytes / for_parameters + graph.state_bytes + setting.buckets,
+            graph.parameter_bytes / for_parameters + graph.state_bytes + graph.fixed_input_bytes + setting.buckets,
             sum(_ITEM * math.prod(shape) for shape in graph.input_shapes),
         )
     dense = [0.0 if layer.is_sparse else 1.0 for layer in layers]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import sys
 import sysconfig
@@ -16,6 +17,7 @@ import numpy as np
 
 from gpudemand._validation import InputError, nearest, shorten
 from gpudemand.cost.operators import BATCHED, Kernel, Operator
+from gpudemand.units import format_number_of
 
 
 class Caveat(NamedTuple):
@@ -26,13 +28,17 @@ class Caveat(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """A traced network: operator calls, edges between their positions, further fields of `OpGraph`, and kernels."""
+    """A traced network: operator calls, edges between their positions, further fields of `OpGraph`, and kernels.
+
+    `rows`: extent of the first axis of all results, 0 if they differ or it is not known.
+    """
 
     operators: list[Operator]
     edges: set[tuple[int, int]]
     attributes: dict[str, Any]
     kernels: Sequence[Kernel] = ()
     caveats: Sequence[Caveat] = ()
+    rows: int = 0
 
     def flops_at(self, batch: int) -> float:
         """Operations of the forward pass a sample, those that are independent of the batch shared out."""
@@ -219,7 +225,7 @@ WRAP = (
 
 
 class InputSpec(NamedTuple):
-    """One input: shape with the batch, at `axis`; name, example tensor and dtype if given.
+    """One input: shape with the batch, at `axis`, None if it has none; name, example tensor and dtype if given.
 
     `samples`: batch of an example whose rows are no samples, as the numbers in bags; otherwise 0.
     """
@@ -228,21 +234,28 @@ class InputSpec(NamedTuple):
     shape: tuple[int, ...]
     example: Any
     dtype: str | None
-    axis: int = 0
+    axis: int | None = 0
     samples: int = 0
 
     @property
     def sample(self) -> tuple[int, ...]:
         """Shape without the batch."""
-        return (*self.shape[: self.axis], *self.shape[self.axis + 1 :])
+        return self.shape if self.axis is None else (*self.shape[: self.axis], *self.shape[self.axis + 1 :])
 
     def along(self, axis: int) -> InputSpec:
         """The input with its batch at another axis; an example has its shape whatever the axis."""
-        shape = (*self.sample[:axis], *self.shape[self.axis :][:1], *self.sample[axis:])
+        shape = (*self.shape[1 : axis + 1], *self.shape[:1], *self.shape[axis + 1 :])
         return self._replace(shape=shape if self.example is None else self.shape, axis=axis)
+
+    def aligned(self, batch: int, axes: Iterable[int | None]) -> InputSpec:
+        """The input with its batch at the first of some axes that is as long; an example may have none there."""
+        found = next((axis for axis in axes if axis is not None and self.shape[axis : axis + 1] == (batch,)), None)
+        return self if self.example is None or self.samples else self._replace(axis=found)
 
     def grown(self, batch: int) -> InputSpec:
         """The input with twice as many samples, if it is one of `batch` samples."""
+        if self.axis is None:
+            return self
         rows = self.shape[self.axis] if self.shape else 0
         more = rows // batch * batch if self.samples or rows == batch else 0
         return (
@@ -257,13 +270,39 @@ def read_inputs(input_shape: Any, input_dtype: Any) -> list[InputSpec]:
     specs = [_spec(name, item, dtype) for (name, item), dtype in zip(named, dtypes, strict=True)]
     if not specs:
         raise InputError(f"input_shape is empty; {_HOW}.")
-    return specs
+    return with_batch(specs, batch_of(specs))
 
 
 def batch_of(specs: Sequence[InputSpec]) -> int:
-    """Batch size of the inputs."""
-    first = specs[0]
-    return first.samples or (first.shape[first.axis] if first.shape else 1)
+    """Batch size of the inputs: of the first that has a batch."""
+    return next((spec.samples or spec.shape[spec.axis] for spec in specs if spec.shape and spec.axis is not None), 1)
+
+
+def with_batch(specs: Sequence[InputSpec], batch: int, axes: Sequence[int] = (0,)) -> list[InputSpec]:
+    """The inputs with a batch of so many samples, which examples have at the first of some axes that is as long."""
+    return [spec.aligned(batch, axes) for spec in specs]
+
+
+def input_fields(specs: Sequence[InputSpec]) -> dict[str, Any]:
+    """Fields of `OpGraph` about the inputs."""
+    fixed = [spec for spec in specs if spec.axis is None]
+    return {
+        "input_shapes": tuple(spec.sample for spec in specs if spec.axis is not None),
+        "fixed_input_bytes": float(sum(math.prod(spec.shape) * _item_size(spec.example.dtype) for spec in fixed)),
+    }
+
+
+def _item_size(dtype: Any) -> int:
+    """Bytes of an element; types of TensorFlow call them otherwise."""
+    return int(getattr(dtype, "itemsize", 0) or getattr(dtype, "size", 4))
+
+
+def input_caveats(specs: Sequence[InputSpec]) -> list[Caveat]:
+    """What is said of example inputs that are as large for every batch; numbers are so, of course."""
+    shapes = [str(spec.shape) for spec in specs if spec.axis is None and math.prod(spec.shape) > 1]
+    what = f"the input of shape {shapes[0]} does" if len(shapes) == 1 else f"inputs of shape {', '.join(shapes)} do"
+    samples = format_number_of("sample", batch_of(specs))
+    return [Caveat(f"{what} not grow with the batch, which is of {samples} in the examples")] if shapes else []
 
 
 def _named(input_shape: Any) -> list[tuple[str | None, Any]]:

@@ -556,22 +556,6 @@ def test_work_on_pairs_is_that_of_an_example_of_a_whole_batch() -> None:
         assert OpGraph.from_torch(Alike(), [(16,), (16,)]).flops == each + 2 * 8 * 2
 
 
-@pytest.mark.parametrize("n_nodes", [20, 200])
-def test_the_edges_of_an_example_graph_are_as_many_whatever_its_nodes(n_nodes: int) -> None:
-    class Messages(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.nodes, self.edges = nn.Linear(16, 32), nn.Linear(64, 32)
-
-        def forward(self, x, ends):
-            h = self.nodes(x)
-            return torch.zeros_like(h).index_add_(0, ends[1], self.edges(torch.cat([h[ends[0]], h[ends[1]]], -1)))
-
-    graph = OpGraph.from_torch(Messages(), [torch.zeros(n_nodes, 16), torch.zeros(2, 80, dtype=torch.long)])
-    assert (graph.flops, graph.nodes["fixed_flops"].sum()) == (2 * 16 * 32, 80 * 2 * 64 * 32)
-    assert graph.error_scale == 1
-
-
 @pytest.mark.parametrize("last", [False, True])
 def test_samples_of_a_bag_are_its_bags(last: bool) -> None:
     class Bags(nn.Module):

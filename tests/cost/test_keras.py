@@ -275,6 +275,22 @@ def test_inputs_in_a_list_and_by_name():
         assert graph.edges.tolist() == [[0, 2], [1, 2]]
 
 
+def test_an_example_input_without_the_batch_counts_once():
+    class Mixing(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.fc = layers.Dense(8, use_bias=False)
+
+        def call(self, x, matrix):
+            return self.fc(x @ (matrix @ matrix))
+
+    for zeros in (np.zeros, tf.zeros):
+        with pytest.warns(IncompleteTraceWarning, match=r"shape \(20, 20\) does not grow with the batch"):
+            graph = OpGraph.from_keras(Mixing(), [zeros((6, 20), "float32"), zeros((20, 20), "float32")])
+        assert (graph.input_shapes, graph.fixed_input_bytes) == (((20,),), 4 * 20 * 20)
+        assert (graph.flops, graph.nodes["fixed_flops"].sum()) == (2 * 20 * (20 + 8), 2 * 20**3)
+
+
 def test_open_input_shapes_are_refused():
     inputs = keras.Input((None, None, 3))
     model = keras.Model(inputs, layers.Conv2D(4, 3)(inputs))
