@@ -52,6 +52,7 @@ def test_what_should_not_matter_moves_the_order_of_the_sample_by_less_than_3_per
     assert (moved.abs() <= 0.03).all()
 
 
+@pytest.mark.slow
 def test_growth_beyond_the_lead_costs_no_accuracy_on_logs_that_hardly_grow():
     errors = orders.continued_growth()
     assert (errors["growth"] < 1.02 * errors["level"]).all()
