@@ -153,14 +153,13 @@ def gpu_type_numbers(types: GpuTypePlans | None) -> dict[str, object]:
 
 
 def orders_of_types(plans: Mapping[str, Requirement]) -> list[dict[str, Any]]:
-    """Orders of each type, the first due first; of those that are due now, the longest overdue."""
-    due = sorted((plan.order_by, name) for name, plan in plans.items() if orders_of(plan))
+    """Orders of each type, the first due first; of those due at once, the largest."""
     orders = [
         order
-        for _, name in due
-        for order in order_numbers(name, orders_of(plans[name]), f"{plans[name].plans[MEAN].lead_time / _DAY:g}D")
+        for name, plan in plans.items()
+        for order in order_numbers(name, orders_of(plan), f"{plan.plans[MEAN].lead_time / _DAY:g}D")
     ]
-    return sorted(orders, key=lambda order: pd.Timestamp(order["order_by"]))
+    return sorted(orders, key=lambda order: (pd.Timestamp(order["order_by"]), -order["gpus"], order["name"]))
 
 
 def leading_orders(pool: list[dict[str, Any]], types: list[dict[str, Any]]) -> list[dict[str, Any]]:
