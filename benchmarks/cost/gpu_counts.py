@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from benchmarks.cost.lattuada import one_machine
 from benchmarks.cost.score import held_out
 from benchmarks.cost.table import table_of
 from benchmarks.cost.traced import TraceCache
@@ -36,7 +37,7 @@ def run(data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
     model, ratios = CostModel.load()._model("gpu", "step_time_s"), []
     rng = np.random.default_rng(0)
     for source in _SOURCES:
-        track = Track((source,), _one_machine, "family", held_out_by("family"), (0.1, 0.3))
+        track = Track((source,), one_machine, "family", held_out_by("family"), (0.1, 0.3))
         table = table_of(track, data, cache, trace=trace)
         by_curve = [rows for _, rows in table.groupby(_CURVE, observed=True)]
         curves = [rows for rows in by_curve if rows["n_gpus"].min() == 1 < rows["n_gpus"].max()]
@@ -48,10 +49,6 @@ def run(data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
                 _log(f"{source}, {name}, told {' and '.join(map(str, told))}", found)
                 ratios.append(held_out("counts", {f"told {told}": found[~found["told"]]}, table))
     return pd.concat(ratios, ignore_index=True)
-
-
-def _one_machine(jobs: pd.DataFrame) -> pd.Series:
-    return (jobs["mode"] == "train") & (jobs["n_nodes"] == 1)
 
 
 def _told(model: object, rows: pd.DataFrame, told: tuple[int, ...]) -> pd.DataFrame:

@@ -151,12 +151,13 @@ def deeper(jobs: pd.DataFrame) -> list[BoolArray]:
     return [(jobs["depth"] > 0.5).to_numpy()]
 
 
-def _one_machine(jobs: pd.DataFrame) -> pd.Series:
+def one_machine(jobs: pd.DataFrame) -> pd.Series:
+    """Training on any number of GPUs of one machine."""
     return (jobs["mode"] == "train") & (jobs["n_nodes"] == 1)
 
 
 def _one_gpu(jobs: pd.DataFrame) -> pd.Series:
-    return _one_machine(jobs) & (jobs["n_gpus"] == 1)
+    return one_machine(jobs) & (jobs["n_gpus"] == 1)
 
 
 class Scenario(NamedTuple):
@@ -177,10 +178,10 @@ _CURVE, _OTHERS = ("network", "device_name", "precision"), ("lambda_pytorch", "t
 SCENARIOS = {
     "batch, inside, Sia": Scenario("sia_pollux", _one_gpu, inside("batch_size", *_CURVE), _OTHERS, True),
     "batch, beyond, Sia": Scenario("sia_pollux", _one_gpu, beyond("batch_size", *_CURVE), _OTHERS, True),
-    "GPUs, inside, Sia": Scenario("sia_pollux", _one_machine, inside("n_gpus", *_CURVE), _OTHERS),
-    "GPUs, beyond, Sia": Scenario("sia_pollux", _one_machine, beyond("n_gpus", *_CURVE), _OTHERS),
-    "GPUs, inside, Lambda": Scenario("lambda_pytorch", _one_machine, inside("n_gpus", *_CURVE)),
-    "GPUs, beyond, Lambda": Scenario("lambda_pytorch", _one_machine, beyond("n_gpus", *_CURVE)),
+    "GPUs, inside, Sia": Scenario("sia_pollux", one_machine, inside("n_gpus", *_CURVE), _OTHERS),
+    "GPUs, beyond, Sia": Scenario("sia_pollux", one_machine, beyond("n_gpus", *_CURVE), _OTHERS),
+    "GPUs, inside, Lambda": Scenario("lambda_pytorch", one_machine, inside("n_gpus", *_CURVE)),
+    "GPUs, beyond, Lambda": Scenario("lambda_pytorch", one_machine, beyond("n_gpus", *_CURVE)),
     "another GPU, Sia": Scenario("sia_pollux", _one_gpu, each("device_die"), _OTHERS),
     "another GPU, Lambda": Scenario("lambda_pytorch", _one_gpu, each("device_die")),
     "another GPU, torchvision": Scenario("pytorch_gpu_benchmark", _one_gpu, each("device_die")),

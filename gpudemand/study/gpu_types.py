@@ -120,15 +120,10 @@ def plan_gpu_types(
     return GpuTypePlans(table.astype({by: STRING}), by_bin.astype({by: STRING}), plans, pools)
 
 
-def first_shortfall(table: pd.DataFrame, date: str = "first_crossing") -> dict[str, Any] | None:
-    """Row of the type with the earliest crossing, or the earliest of another date; None if there is none."""
-    short = _by_date(table, date)
-    return None if short.empty else short.iloc[0].to_dict()
-
-
-def _by_date(table: pd.DataFrame, date: str) -> pd.DataFrame:
-    """Rows of the types that have a date, the earliest first."""
-    return table[table[date].notna() & (table.iloc[:, 0] != ALL)].sort_values(date, kind="stable")
+def first_shortfall(table: pd.DataFrame) -> dict[str, Any] | None:
+    """Row of the type with the earliest crossing; None if there is none."""
+    short = table[table["first_crossing"].notna() & (table.iloc[:, 0] != ALL)]
+    return None if short.empty else short.sort_values("first_crossing", kind="stable").iloc[0].to_dict()
 
 
 def gpu_type_numbers(types: GpuTypePlans | None) -> dict[str, object]:
