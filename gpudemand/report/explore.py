@@ -72,7 +72,7 @@ def as_json(panels: Mapping[str, Any]) -> str:
 def _outlook(study: Study, orders: pd.DataFrame | None) -> dict[str, Any]:
     """Demand so far and ahead, the requirement by target and probability, and GPUs installed by order."""
     settings, bins = study.settings, pd.DatetimeIndex(study.requirement.envelope()["ds"])
-    stated = (str(settings.wait), settings.wait_share)
+    stated = settings.stated_target
     needs = study.attempt("targets", lambda: study.target_needs) or {stated: study.need}
     waits, shares = (list(dict.fromkeys(each)) for each in zip(*needs, strict=True))
     levels = sorted({*SHARES.values(), settings.service_level})

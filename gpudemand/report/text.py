@@ -17,7 +17,6 @@ from gpudemand.report.tables import (
     signed_count,
     truncate,
 )
-from gpudemand.study.gpu_types import leading_orders
 from gpudemand.study.settings import LeadTime, Prices
 from gpudemand.units import SECONDS_PER_HOUR, format_count, format_number_of, format_seconds, parse_duration, plural
 from gpudemand.usage.bins import bin_name
@@ -206,7 +205,7 @@ def _change(on: str, gpus: float, name: str | None) -> str:
 def _crossing(numbers: dict[str, Any]) -> str:
     """The order, its date, and the risk without it."""
     what = "those held at once so far" if numbers["installed_from"] == "log" else "those installed"
-    chance, orders = format_risk(numbers["risk_without_order"]), _orders(numbers)
+    chance, orders = format_risk(numbers["risk_without_order"]), numbers["orders"]
     goal = "the target is missed" if numbers["basis"] == "wait" else "more is wanted"
     before = _short_before(numbers)
     if not orders:
@@ -269,7 +268,7 @@ def _until(numbers: dict[str, Any], orders: list[dict[str, Any]]) -> str:
 
 def lead_time(numbers: dict[str, Any]) -> str:
     """Lead time of the GPU type that is to be ordered first, or else of all types."""
-    return str(next((order["lead_time"] for order in _orders(numbers)), numbers["lead_time"]))
+    return str(next((order["lead_time"] for order in numbers["orders"]), numbers["lead_time"]))
 
 
 def _arrival(numbers: dict[str, Any], lead: str) -> str:
@@ -303,20 +302,13 @@ def _gpu(name: str | None) -> str:
     return "GPU" if name is None else f"{truncate(name)} GPU"
 
 
-def _orders(numbers: dict[str, Any]) -> list[dict[str, Any]]:
-    return leading_orders(numbers["orders_as_one_pool"], numbers["types_to_order"])
-
-
 def first_order(numbers: dict[str, Any]) -> tuple[str | None, str | None]:
-    """GPU type that must be ordered first, or none where all as one pool need as many as early, and the date.
+    """GPU type that must be ordered first, or none where the order is that of all as one pool, and the date.
 
-    >>> order = {"name": None, "gpus": 2, "order_by": "2026-03-09"}
-    >>> first_order({"orders_as_one_pool": [order], "types_to_order": []})
-    (None, '2026-03-09')
-    >>> first_order({"orders_as_one_pool": [order], "types_to_order": [{**order, "name": "A100", "gpus": 28}]})
-    ('A100', '2026-03-09')
+    >>> first_order({"orders": [{"name": "A100", "gpus": 28, "order_by": "2026-03-09"}]}), first_order({"orders": []})
+    (('A100', '2026-03-09'), (None, None))
     """
-    return next(((order["name"], order["order_by"]) for order in _orders(numbers)), (None, None))
+    return next(((order["name"], order["order_by"]) for order in numbers["orders"]), (None, None))
 
 
 def waits(row: pd.Series) -> str:

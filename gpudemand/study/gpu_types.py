@@ -171,22 +171,27 @@ def leading_orders(pool: list[dict[str, Any]], types: list[dict[str, Any]]) -> l
     return types if apart > every or earlier else pool
 
 
-def order_of_pools(numbers: dict[str, Any]) -> dict[str, Any]:
-    """The first order where GPUs installed are given by type, if it is that of types.
+def order_of_pools(numbers: dict[str, Any], *, apart: bool) -> dict[str, Any]:
+    """The orders that count, and the first of them where they are those of types.
+
+    `apart`: whether GPUs installed are given by type; else what is there of each is a guess, and all are one pool.
 
     >>> numbers = {"first_crossing": None, "orders_as_one_pool": []}
     >>> order = {"name": "A100", "gpus": 28, "begin": "2026-04-01", "order_by": "2026-03-02"}
-    >>> order_of_pools({**numbers, "types_to_order": [order, {**order, "order_by": "2026-03-09"}]})
+    >>> numbers["types_to_order"] = [order, {**order, "order_by": "2026-03-09"}]
+    >>> {name: value for name, value in order_of_pools(numbers, apart=True).items() if name != "orders"}
     {'to_order': 28, 'order_by': '2026-03-02', 'first_crossing': '2026-04-01'}
-    >>> order_of_pools({**numbers, "types_to_order": []})
-    {}
+    >>> order_of_pools(numbers, apart=False)
+    {'orders': []}
     """
-    orders = leading_orders(numbers["orders_as_one_pool"], numbers["types_to_order"])
-    if orders is numbers["orders_as_one_pool"]:
-        return {}
+    pool, types = numbers["orders_as_one_pool"], numbers["types_to_order"]
+    orders = leading_orders(pool, types) if apart else pool
+    if orders is pool:
+        return {"orders": pool}
     due = orders[0]["order_by"]
     crossings = [numbers["first_crossing"], numbers.get("type_first_crossing"), *(each["begin"] for each in orders)]
     return {
+        "orders": orders,
         "to_order": sum(each["gpus"] for each in orders if each["order_by"] == due),
         "order_by": due,
         "first_crossing": min(filter(None, crossings), key=pd.Timestamp),

@@ -152,6 +152,11 @@ class Settings:
         return self.events is not None or self.holidays is not None
 
     @property
+    def stated_target(self) -> tuple[str, float]:
+        """The wait and the share of jobs that are to start within it, as targets are named in tables."""
+        return str(self.wait), self.wait_share
+
+    @property
     def total_installed(self) -> float | pd.Series | None:
         """GPUs installed, summed over types, a number or a Series in time; None if not given."""
         from gpudemand.study.pools import total_installed

@@ -485,8 +485,7 @@ class Study:
     @result
     def target_grid(self) -> pd.DataFrame:
         """GPUs required for other targets for waits and other probabilities, a row each combination."""
-        stated = (str(self.settings.wait), self.settings.wait_share)
-        return target_grid(self.target_needs, stated, self.settings.service_level)
+        return target_grid(self.target_needs, self.settings.stated_target, self.settings.service_level)
 
     @cached_property
     def target_needs(self) -> dict[tuple[str, float], Need]:
@@ -620,7 +619,7 @@ class Study:
         shares = recent_shares_in_time(self.need, self.source, self.settings)
         numbers |= dict(zip(("share_in_time_recorded", "share_in_time_simulated"), shares, strict=True))
         numbers |= risk_numbers(self.requirement, self.demand, risk) | gpu_type_numbers(types)
-        return numbers | (order_of_pools(numbers) if isinstance(self.settings.installed, Mapping) else {})
+        return numbers | order_of_pools(numbers, apart=isinstance(self.settings.installed, Mapping))
 
     def report(
         self, out_dir: str | Path, *, previous: str | Path | None = None, style: str | Path | None = None

@@ -377,7 +377,7 @@ def target_grid(
 
 def target_needs(need: Need, source: Source, settings: Settings) -> dict[tuple[str, float], Need]:
     """GPUs needed for other waits and shares of the jobs in time, and for the stated ones."""
-    window, stated = need.forecast.window, (str(settings.wait), settings.wait_share)
+    window, stated = need.forecast.window, settings.stated_target
     if need.target is None or window is None or not need.forecast.last:
         raise InputError("this is usage over time and no jobs, so how long they would wait is not known.")
     if len(window.counted) > _MOST_JOBS:

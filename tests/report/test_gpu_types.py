@@ -119,24 +119,28 @@ def test_shortfall_is_by_type_where_installed_is(log, selected):
         "plan_end": "2026-03-15T00:00:00+00:00",
         **gpu_type_numbers(types),
     }
-    said = dates(numbers)
+
+    def told(numbers):
+        return dates(numbers | order_of_pools(numbers, apart=True))
+
+    said = told(numbers)
     assert said.startswith(
         "As one pool, those installed suffice (risk 10%); each GPU type for itself, H100 runs short. "
     )
     assert f"Order {h100 - 5} H100 GPUs now" in said
-    assert dates({**numbers, **gpu_type_numbers(None)}).startswith("Order none")
+    assert told({**numbers, **gpu_type_numbers(None)}).startswith("Order none")
     # Where all types together run short too, no sentence says that they suffice.
     due, fewer = (
         {**numbers, "orders_as_one_pool": [{**numbers["types_to_order"][0], "name": None, "gpus": gpus}]}
         for gpus in (h100, 7)
     )
-    assert dates(due).startswith(f"Order {h100} GPUs now")
+    assert told(due).startswith(f"Order {h100} GPUs now")
     # GPUs of other types do not run the jobs of the one that is short: what it needs is ordered, not what all need.
-    assert dates(fewer).startswith("As one pool, 7 more would do; each GPU type for itself, H100 runs short. Order ")
-    assert f"Order {h100 - 5} H100 GPUs now" in dates(fewer)
-    assert not any("suffice" in dates(said) for said in (due, fewer))
-    assert order_of_pools(fewer)["to_order"] == h100 - 5
-    assert order_of_pools(due) == {}
+    assert told(fewer).startswith("As one pool, 7 more would do; each GPU type for itself, H100 runs short. Order ")
+    assert f"Order {h100 - 5} H100 GPUs now" in told(fewer)
+    assert not any("suffice" in told(said) for said in (due, fewer))
+    assert order_of_pools(fewer, apart=True)["to_order"] == h100 - 5
+    assert order_of_pools(due, apart=True) == {"orders": due["orders_as_one_pool"]}
 
 
 def test_the_first_order_is_of_the_types_that_are_due_with_it(log, selected):
@@ -146,7 +150,8 @@ def test_the_first_order_is_of_the_types_that_are_due_with_it(log, selected):
     numbers = {"first_crossing": None, "orders_as_one_pool": [], **gpu_type_numbers(types)}
     now, later = numbers["types_to_order"]
     assert (now["name"], later["name"], later["order_by"]) == ("H100", "A100", (end + pd.Timedelta("50D")).isoformat())
-    assert order_of_pools(numbers) == {
+    assert order_of_pools(numbers, apart=True) == {
+        "orders": [now, later],
         "to_order": now["gpus"],
         "order_by": requirement.log_end.isoformat(),
         "first_crossing": end.isoformat(),
@@ -233,9 +238,19 @@ def test_each_type_has_its_lead_time_and_the_whole_the_longest(log, selected):
     )
     numbers = gpu_type_numbers(replace(types, table=later))
     assert (numbers["first_short_type"], numbers["type_lead_time"]) == ("H100", "140D"), "its order is due first"
-    pool = {"lead_time": "140D", "orders_as_one_pool": []}
-    assert lead_time({**pool, "types_to_order": numbers["types_to_order"][1:]}) == "5D"
-    assert lead_time({**pool, "types_to_order": []}) == "140D"
+    assert lead_time({"lead_time": "140D", "orders": numbers["types_to_order"][1:]}) == "5D"
+    assert lead_time({"lead_time": "140D", "orders": []}) == "140D"
+
+
+def test_where_no_gpus_are_given_text_and_numbers_order_for_one_pool(log):
+    """What is there of each type is a guess then: the text named types where ``to_order`` was that of all."""
+    left = log[log["gpu_type"].ne("H100") | log["start"].lt("2026-01-25")]
+    study = Study(left, horizon=14, lead_time="7D", service_level=0.999)
+    said, numbers = str(study), study.headline
+    assert numbers["types_to_order"], "types alone would be ordered"
+    assert numbers["orders"] == numbers["orders_as_one_pool"]
+    assert f"Order {numbers['to_order']} GPU" in said
+    assert "for itself" not in said
 
 
 def test_a_lead_time_or_price_that_a_type_lacks_is_named(log):

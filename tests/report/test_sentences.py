@@ -11,6 +11,7 @@ from gpudemand.report import text as sentences
 from gpudemand.report.limitations import caveats, short_horizon
 from gpudemand.report.page import demand_sentence, drivers_sentence, log_span, summarize
 from gpudemand.report.tables import _COLUMNS
+from gpudemand.study.gpu_types import leading_orders
 from gpudemand.study.scenarios import Scenarios
 from gpudemand.study.selection import BacktestWindows
 from gpudemand.study.settings import Settings
@@ -68,7 +69,8 @@ def changed(*, types_to_order=(), **changes):
     """The numbers with others; of the order and its date also those of all as one pool."""
     numbers = {**NUMBERS, **changes}
     first = [order(numbers["to_order"], numbers["order_by"])] if numbers["order_by"] else []
-    return {"orders_as_one_pool": first, "types_to_order": list(types_to_order), **numbers}
+    numbers = {"orders_as_one_pool": first, "types_to_order": list(types_to_order), **numbers}
+    return numbers | {"orders": leading_orders(numbers["orders_as_one_pool"], numbers["types_to_order"])}
 
 
 def test_requirement_says_what_for_and_is_compared_with_installed_both_ways():
