@@ -58,6 +58,9 @@ class Costs:
     def calibrate(self, jobs, step_time_s):
         self.measured = step_time_s
 
+    def on_one_host(self):
+        return self
+
 
 def step_time(jobs):
     return Costs().costs(jobs)["step_time_s"].to_numpy()

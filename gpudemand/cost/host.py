@@ -119,6 +119,22 @@ class Hosts(NamedTuple):
         log, deviation = self._of(name)
         return Hosts(mean=log, between=deviation, within=deviation, noise=self.noise)
 
+    def alike(self) -> Hosts:
+        """The same host for all GPUs, so that these compare by themselves; machines here that were measured keep theirs.
+
+        It is like the machines here, or else of the mean of all: a GPU whose one measured machine was slow is not slow.
+
+        >>> hosts = Hosts(("H100", "H200"), (-11.0, -10.5), (0.1, 0.1), (0.0, 0.0), mean=-10.8)
+        >>> hosts.alike().of(["H100", "H200"])[0].tolist()
+        [-10.8, -10.8]
+        >>> hosts._replace(here=(1.0, 0.0)).alike().of(["H100", "H200"])[0].tolist()
+        [-11.0, -11.0]
+        """
+        here = [host for host in zip(self.names, self.logs, self.deviations, self.here, strict=True) if host[-1] > 0]
+        if not here:
+            return self._with([])
+        return self._replace(mean=float(np.mean([log for _, log, *_ in here])), between=self.within)._with(here)
+
     def measured(self, jobs: pd.DataFrame, seconds: FloatArray, device: FloatArray, *, here: bool) -> Hosts:
         """These hosts, with those of the GPUs of measured steps as these tell; earlier ones of them are replaced.
 

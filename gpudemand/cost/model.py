@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import zipfile
@@ -385,10 +386,36 @@ class CostModel:
         manifest, models = load_models(source, TARGETS)
         model = cls(manifest.get("random_state", 0))
         model.fitted_on_, model.models_ = manifest["fitted_on"], models
-        if host is not None:
-            step_time = model._model("gpu", "step_time_s")
-            step_time.hosts_ = step_time.hosts_.told(host)
-        return model
+        return model if host is None else model.on_one_host(host)
+
+    def on_one_host(self, host: float | str | None = None) -> CostModel:
+        """Return a model with the same host for all GPUs, by which these compare; this one is left as it is.
+
+        Parameters
+        ----------
+        host : float or str, optional
+            As of `load`. By default that of the machines that were calibrated, each for its GPU and their mean for
+            others, or else the mean of all measured hosts.
+
+        Returns
+        -------
+        CostModel
+
+        Examples
+        --------
+        A measured H200 was in a slow machine, which bounds small steps.
+
+        >>> from gpudemand.cost import TrainingJob, networks
+        >>> job = TrainingJob(networks.build("resnet18", input_shape=(3, 64, 64)), (3, 64, 64), batch_size=8)
+        >>> jobs = [replace(job, device=name) for name in ("A100", "H200")]
+        >>> a100, h200 = CostModel.load().on_one_host().predict(jobs)["step_time_s"]
+        >>> bool(h200 < 1.05 * a100)
+        True
+        """
+        found, step_time = copy.copy(self), copy.copy(self._model("gpu", "step_time_s"))
+        step_time.hosts_ = step_time.hosts_.alike() if host is None else step_time.hosts_.told(host)
+        found.models_ = {**self.models_, ("gpu", "step_time_s"): step_time}
+        return found
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the model as ``.npz`` files and a JSON manifest.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import warnings
 from collections.abc import Mapping
@@ -92,7 +91,7 @@ def mix_ratios(
         alike, and the interval is that of a mix of which nothing is known.
     host : float or str, optional
         As of `CostModel.load`: seconds a launch of the machine that both are in, or a GPU whose measured hosts it is
-        like. By default the mean of all measured hosts.
+        like. By default that of `CostModel.on_one_host`.
     model : CostModel, optional
         By default the bundled one.
 
@@ -117,7 +116,7 @@ def mix_ratios(
     """
     types = [_gpu(before), _gpu(after)]
     shares = _shares(weights)
-    predictor = _bundled(host) if model is None else _with_one_host(model, host)
+    predictor = _bundled(host) if model is None else model.on_one_host(host)
     networks = _networks(types[0], types[1], predictor)
     by_kind = networks.groupby("kind", sort=False)
     found = pd.DataFrame({"ratio": by_kind["ratio"].mean(), "fits": by_kind["fits"].mean()})
@@ -203,16 +202,7 @@ def _seconds(hardware: Device, half: str, predictor: CostModel) -> FloatArray:
 
 @functools.lru_cache(maxsize=4)
 def _bundled(host: float | str | None) -> CostModel:
-    return _with_one_host(CostModel.load(), host)
-
-
-def _with_one_host(model: CostModel, host: float | str | None) -> CostModel:
-    """The model with one host for all GPUs; the one given is left as it is."""
-    found, step_time = copy.copy(model), copy.copy(model.models_["gpu", "step_time_s"])
-    hosts = step_time.hosts_
-    step_time.hosts_ = hosts.told(float(np.exp(hosts.mean)) if host is None else host)
-    found.models_ = {**model.models_, ("gpu", "step_time_s"): step_time}
-    return found
+    return CostModel.load().on_one_host(host)
 
 
 @functools.cache

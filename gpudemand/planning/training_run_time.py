@@ -38,6 +38,9 @@ class CostPredictor(Protocol):
     def calibrate(self, jobs: Any, step_time_s: Any) -> Any:
         """Calibrate with measured jobs."""
 
+    def on_one_host(self) -> CostPredictor:
+        """The same with one host for all GPUs, by which these compare."""
+
 
 def training_steps(jobs: pd.DataFrame) -> FloatArray:
     """Steps that jobs train for: ``epochs * ceil(samples / (batch_size * gpus))``, shape (n_jobs,).
@@ -52,6 +55,8 @@ def training_steps(jobs: pd.DataFrame) -> FloatArray:
 
 class CostStepTime:
     """Step time of the jobs of a log by a `CostModel`, given the graphs of the networks that the log names.
+
+    GPU types compare on one host (`CostModel.on_one_host`): what the host bounds is not faster on a faster GPU.
 
     Parameters
     ----------
@@ -139,9 +144,10 @@ class CostStepTime:
         return self
 
     def _predict(self, settings: list[tuple[Any, ...]], jobs: list[Any]) -> None:
-        costs = self.model.predict(jobs)
+        model = self.model.on_one_host()
+        costs = model.predict(jobs)
         for setting, job, step, memory in zip(settings, jobs, costs["step_time_s"], costs["memory_gib"], strict=True):
-            self._cache[setting] = (float(step), float(memory), self.model.fits(job))
+            self._cache[setting] = (float(step), float(memory), model.fits(job))
 
     def _training_job(self, row: Any) -> Any:
         # Only who gives networks needs the code of costs.
