@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from gpudemand._validation import InputError
 from gpudemand.cost import _torch_operators as calls
-from gpudemand.cost._surroundings import check_gone, left_as_found
+from gpudemand.cost._surroundings import check_gone, left_as_found, replaced
 from gpudemand.cost._torch_kernels import GROWS, PAIRS, Launch, caveat_on_pairs, growth_of, kernels_of
 from gpudemand.cost._torch_listener import (
     MAX_CONSTANT,
@@ -304,10 +304,10 @@ class _Trace:
             # What the module compiles is traced as it is written, and what it synchronises as of one process.
             import_without_triton()
             eager = torch.compiler.set_stance("force_eager")
-            alone = calls.replaced(torch.distributed, "is_initialized", lambda: False)
-            ending = calls.replaced(os, "_exit", sys.exit)
+            alone = replaced(torch.distributed, "is_initialized", lambda: False)
+            ending = replaced(os, "_exit", sys.exit)
             # Distributions compute without reading values, but check their parameters by default.
-            unchecked = calls.replaced(torch.distributions.Distribution, "_validate_args", False)
+            unchecked = replaced(torch.distributions.Distribution, "_validate_args", False)
             hooks = self._listener.network_hooks()
             gradients = torch.set_grad_enabled(self._train is not False)
             try:

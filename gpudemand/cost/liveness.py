@@ -437,7 +437,7 @@ class Setting:
         return 2.0 * max(weights, default=0.0) if self.optimizer.startswith("adam") else 0.0
 
 
-_DEFAULT = Setting()
+DEFAULT_SETTING = Setting()
 
 
 class _Step:
@@ -669,7 +669,7 @@ def _calls(names: Sequence[str]) -> list[list[tuple[int, int]]]:
     return found
 
 
-def step_events(graph: OpGraph, setting: Setting = _DEFAULT) -> AllocationEvents:
+def step_events(graph: OpGraph, setting: Setting = DEFAULT_SETTING) -> AllocationEvents:
     """Allocation events of one training step (forward, loss, backward, optimizer), or of a forward pass."""
     layers = read_layers(graph, mixed_precision=setting.mixed_precision, cpu=setting.device == "cpu")
     item = graph.parameter_bytes / graph.n_parameters if graph.n_parameters else 4.0

@@ -21,17 +21,16 @@ import pandas as pd
 
 from gpudemand._array import STRING, FloatArray, IntArray
 from gpudemand._tables import aligned, titled_html
-from gpudemand._validation import check_choice, check_number
+from gpudemand._validation import check_number
 from gpudemand.cost.graph import OpGraph, check_graph, per_graph
-from gpudemand.cost.liveness import PARTS, AllocationEvents, Layer, Setting, read_layers, step_events
+from gpudemand.cost.liveness import DEFAULT_SETTING, PARTS, AllocationEvents, Layer, Setting, read_layers, step_events
 from gpudemand.units import GIB, format_gib
 
-_DEFAULT = Setting()
 #: Bytes of an element of the batch; token ids may take twice as many.
 _ITEM = 4.0
 
 
-def resident_bytes(graph: OpGraph, batch_sizes: Iterable[float], setting: Setting = _DEFAULT) -> FloatArray:
+def resident_bytes(graph: OpGraph, batch_sizes: Iterable[float], setting: Setting = DEFAULT_SETTING) -> FloatArray:
     """Lower bound on the memory of a training step, bytes, shape (n_batch_sizes,).
 
     Weights and other state, optimizer state and the batch, and beside them the largest of: all dense gradients,
@@ -274,7 +273,7 @@ class SimulatedMemory(NamedTuple):
     parts: dict[str, float]
 
 
-def simulate_memory(graph: OpGraph, batch_size: int, setting: Setting | None = None) -> SimulatedMemory:
+def simulate_memory(graph: OpGraph, batch_size: int, setting: Setting = DEFAULT_SETTING) -> SimulatedMemory:
     """Simulate the memory of a training step.
 
     Parameters
@@ -309,7 +308,7 @@ def simulate_memory(graph: OpGraph, batch_size: int, setting: Setting | None = N
     (15360.0, 2097152.0)
     """
     samples = check_number("batch_size", batch_size, 1, integer=True)
-    return _simulate(_events(check_graph(graph), setting or Setting()), samples)
+    return _simulate(_events(check_graph(graph), setting), samples)
 
 
 def allocated_bytes(events: AllocationEvents, batch_sizes: Iterable[float]) -> FloatArray:
@@ -334,7 +333,7 @@ def _reserved(events: AllocationEvents, batch_size: float) -> float:
     return float(pool.reserved)
 
 
-def memory_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting | None = None) -> pd.DataFrame:
+def memory_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting = DEFAULT_SETTING) -> pd.DataFrame:
     """Features of the memory of a training step, at several batch sizes: the input of `MemoryModel`.
 
     Amounts never decrease with the batch.
@@ -363,12 +362,14 @@ def memory_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting
     >>> memory_features(graph, [32, 64])[["batch_size", "allocated", "resident"]].to_numpy().tolist()
     [[32.0, 9216.0, 6480.0], [64.0, 13312.0, 7760.0]]
     """
-    chosen, batches = setting or Setting(), [float(batch) for batch in batch_sizes]
-    table = pd.DataFrame([_features(check_graph(graph), chosen, batch) for batch in batches])
-    return table.assign(resident=resident_bytes(graph, batches, chosen))
+    batches = [float(batch) for batch in batch_sizes]
+    table = pd.DataFrame([_features(check_graph(graph), setting, batch) for batch in batches])
+    return table.assign(resident=resident_bytes(graph, batches, setting))
 
 
-def interpolated_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting | None = None) -> pd.DataFrame:
+def interpolated_features(
+    graph: OpGraph, batch_sizes: Iterable[int], setting: Setting = DEFAULT_SETTING
+) -> pd.DataFrame:
     """`memory_features`, simulated at batch sizes 1, 2, 3, 4, 6, 8, 12, ... and interpolated linearly between them.
 
     Amounts are convex in the batch but for the granularity of the allocator. Simulations are memoized. Raises an
@@ -381,7 +382,7 @@ def interpolated_features(graph: OpGraph, batch_sizes: Iterable[int], setting: S
     knots = _KNOTS[np.unique([left, right])]
     exact = memory_features(graph, knots, setting)
     table = pd.DataFrame({name: np.interp(sizes, knots, values) for name, values in exact.items()})
-    return table.assign(resident=resident_bytes(graph, sizes, setting or Setting()))  # convex: not interpolated
+    return table.assign(resident=resident_bytes(graph, sizes, setting))  # convex: not interpolated
 
 
 @per_graph
@@ -418,8 +419,6 @@ def memory_summary(graph: OpGraph) -> dict[str, float]:
 
 #: Default workspace of cuBLAS, ``:4096:2:16:8`` KiB, allocated at the first matrix product.
 _CUBLAS = 8.125 * 2**20
-#: Whether a precision is mixed: products in half precision, weights in single.
-_MIXED = {"fp32": False, "tf32": False, "fp16": True, "bf16": True, "amp": True}
 #: Parts as they print; workspaces have a row of their own.
 _NAMES = {name: name.replace("_", " ") for name in PARTS if name not in ("workspace", "buckets")}
 _NAMES |= {"input": "the batch"}
@@ -472,14 +471,9 @@ class MemoryBreakdown:
 def memory_breakdown(
     graph: OpGraph,
     batch_size: int,
-    optimizer: str = "sgd",
+    setting: Setting = DEFAULT_SETTING,
     precision: str = "fp32",
     *,
-    checkpointing: bool = False,
-    inference: bool = False,
-    shards: tuple[int, int, int] = (1, 1, 1),
-    accumulate: int = 1,
-    buckets: float = 0.0,
     context_gib: float = 0.5,
 ) -> MemoryBreakdown:
     """Simulate the memory of a training step, or of inference, on a GPU, by category.
@@ -490,20 +484,10 @@ def memory_breakdown(
         The network.
     batch_size : int
         Samples in a batch.
-    optimizer : {"sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw"}, default="sgd"
-        ``"momentum"`` is SGD with momentum.
-    precision : {"fp32", "tf32", "fp16", "bf16", "amp"}, default="fp32"
-        The last three are mixed precision.
-    checkpointing : bool, default=False
-        Blocks save only their inputs and are recomputed in the backward pass.
-    inference : bool, default=False
-        A forward pass without gradients instead of a training step; `optimizer` has no part in it.
-    shards : tuple of three int, default=(1, 1, 1)
-        GPUs that optimizer states, gradients and parameters are each divided over.
-    accumulate : int, default=1
-        Passes whose gradients are added up before an update; `batch_size` is that of one.
-    buckets : float, default=0.0
-        Bytes of the buckets that data parallelism reduces gradients in; a row of their own.
+    setting : Setting, optional
+        As for `simulate_memory`; buckets of data parallelism have a row of their own.
+    precision : str, default="fp32"
+        As the title names it.
     context_gib : float, default=0.5
         Memory of driver and libraries before the first tensor: 0.3 on old cards to 0.9 on new ones, more without lazy
         loading of kernels.
@@ -516,14 +500,14 @@ def memory_breakdown(
     Raises
     ------
     InputError
-        If the optimizer or precision is unknown, or the batch size is not a positive whole number.
+        If the optimizer is unknown, or the batch size is not a positive whole number.
 
     Examples
     --------
     >>> from gpudemand.cost.graph import Operator
     >>> dense = Operator("Gemm", "", "head", "linear", (1, 4096), 3.4e7, 2**24, 2.0**26, 16384.0, 16384.0, 16384.0)
     >>> sizes = {"n_parameters": 2**24, "n_trainable": 2**24, "parameter_bytes": 2.0**26, "name": "Head"}
-    >>> memory_breakdown(OpGraph.from_operators([dense], [], **sizes), 1024, "adam")
+    >>> memory_breakdown(OpGraph.from_operators([dense], [], **sizes), 1024, Setting("adam"))
     Head, a batch of 1,024, adam, fp32
     <BLANKLINE>
     part                 memory  share
@@ -539,20 +523,16 @@ def memory_breakdown(
     <BLANKLINE>
     allocated 320 MiB, reserved 386 MiB, on the device 898 MiB
     """
-    mixed = _MIXED[check_choice("precision", precision, _MIXED)]
     context = check_number("context_gib", context_gib, 0)
-    setting = Setting(
-        optimizer, mixed, checkpointing, inference=inference, shards=shards, accumulate=accumulate, buckets=buckets
-    )
     peak = simulate_memory(check_graph(graph), batch_size, setting)
     parts = {label: peak.parts[name] for name, label in _NAMES.items()}
-    parts |= {"buckets": buckets} if buckets else {}
+    parts |= {"buckets": setting.buckets} if setting.buckets else {}
     parts["workspace"] = _workspace_bytes(graph, batch_size)
     parts["allocator slack"] = max(peak.reserved - peak.allocated - parts["workspace"], 0.0)
     parts["context"] = context * GIB
     table = pd.DataFrame({"part": pd.Series(list(parts), dtype=STRING), "gib": [b / GIB for b in parts.values()]})
     total = sum(parts.values()) / GIB
-    what = "inference" if inference else optimizer
+    what = "inference" if setting.inference else setting.optimizer
     title = f"{graph.name}, a batch of {batch_size:,}, {what}, {precision}"
     return MemoryBreakdown(table, peak.allocated / GIB, total - context, total, title)
 

@@ -16,7 +16,7 @@ from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import InputError, check_columns, check_number, stack_level, told
 from gpudemand.cost.gaussian_process import USUAL_SMS
 from gpudemand.cost.graph import OpGraph, check_graph
-from gpudemand.cost.liveness import Setting, step_events
+from gpudemand.cost.liveness import DEFAULT_SETTING, Setting, step_events
 from gpudemand.cost.memory import MOST_SAMPLES, allocated_bytes, interpolated_features
 from gpudemand.cost.regression import (
     ConformityScores,
@@ -188,8 +188,7 @@ class MemoryModel(IntervalMixin, BaseEstimator):
             "feature_names": np.array(list(map(str, self.feature_names_in_)), dtype=str),
             "coefficient_names": np.array(list(self.coefficients_.index), dtype=str),
             "coefficients_": self.coefficients_.to_numpy(),
-            "conformity_scores_": self.conformity_scores_.scores,
-            "conformity_weights_": self.conformity_scores_.weights,
+            **self.conformity_scores_.to_arrays(),
             "high_": self.high_,
         }
 
@@ -282,7 +281,7 @@ def max_batch_size(
     model: MemoryModel,
     graph: OpGraph,
     limit_gib: float,
-    setting: Setting | None = None,
+    setting: Setting = DEFAULT_SETTING,
     *,
     level: float = 0.95,
     device: Mapping[str, float] | None = None,
@@ -325,7 +324,7 @@ def max_batch_size(
     return largest_that(fits, _guess(check_graph(graph), limit, setting))
 
 
-def _guess(graph: OpGraph, limit_gib: float, setting: Setting | None) -> int:
+def _guess(graph: OpGraph, limit_gib: float, setting: Setting) -> int:
     """Batch at which the tensors alone take half of the memory."""
-    one, many = allocated_bytes(step_events(graph, setting or Setting()), [1, 65])
+    one, many = allocated_bytes(step_events(graph, setting), [1, 65])
     return max(int((limit_gib * GIB / 2 - one) // max((many - one) / 64, 1.0)), 1)

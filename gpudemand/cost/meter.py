@@ -208,10 +208,6 @@ class Environment:
     gpudemand_version: str = field(default_factory=lambda: installed_version("gpudemand"))
     date: str = field(default_factory=lambda: datetime.now(UTC).date().isoformat())
 
-    def to_row(self) -> dict[str, object]:
-        """Return the columns `ENVIRONMENT_COLUMNS`."""
-        return asdict(self)
-
 
 ENVIRONMENT_COLUMNS = tuple(column.name for column in fields(Environment))
 
@@ -295,7 +291,7 @@ def measure(session: Session, sampling: Sampling, *, on_device: bool) -> dict[st
         **asdict(peaks),
         "model_gib": session.model_gib,
         "parameters": session.parameters,
-        **session.environment().to_row(),
+        **asdict(session.environment()),
     }
 
 

@@ -195,6 +195,10 @@ class ConformityScores(NamedTuple):
         weights, order = 1.0 / np.sqrt(np.bincount(groups)[groups]), np.argsort(errors, kind="stable")
         return cls(errors[order], weights[order] / weights.sum())
 
+    def to_arrays(self) -> dict[str, FloatArray]:
+        """Plain arrays, of the names that stored models have."""
+        return {"conformity_scores_": self.scores, "conformity_weights_": self.weights}
+
     def quantile(self, coverage: float) -> float:
         """Conformal quantile of the absolute scores."""
         size = np.abs(self.scores)

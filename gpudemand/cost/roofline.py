@@ -15,7 +15,7 @@ import pandas as pd
 
 from gpudemand._array import BoolArray, FloatArray
 from gpudemand._validation import InputError, check_columns, check_length
-from gpudemand.cost.graph import OpGraph, check_graphs, per_graph
+from gpudemand.cost.graph import OpGraph, per_graph
 from gpudemand.cost.graph_features import step_kernels, time_steps
 from gpudemand.cost.host import LAUNCHES, STEP_LAUNCHES, TENSOR_LAUNCHES
 from gpudemand.cost.operators import KINDS, MATRIX_KINDS
@@ -144,9 +144,7 @@ def step_terms(jobs: pd.DataFrame, graphs: Sequence[OpGraph]) -> pd.DataFrame:
     """
     jobs = check_columns(jobs, STEP_COLUMNS, "jobs")
     check_length("graphs", graphs, len(jobs))
-    keys = pd.DataFrame(
-        {"graph": [id(graph) for graph in check_graphs(graphs)], "half": jobs["precision"].isin(_HALF).to_numpy()}
-    )
+    keys = pd.DataFrame({"graph": [id(graph) for graph in graphs], "half": jobs["precision"].isin(_HALF).to_numpy()})
     parts = [
         _terms(graphs[rows[0]], bool(half), jobs.iloc[rows]).set_axis(rows)
         for (_, half), rows in keys.groupby(["graph", "half"], sort=False).indices.items()

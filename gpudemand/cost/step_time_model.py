@@ -461,10 +461,6 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
     References
     ----------
     Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006.
-
-    Examples
-    --------
-    Predict half a second of matrix products at the peak, which took 1.7 times as long in training:
     """
 
     def __init__(self, max_rows: int = 2000, random_state: int = 0) -> None:
@@ -508,7 +504,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
             self.coefficients_ = fit_training_coefficients(terms[known], device[known], X[known])
             work = terms.to_numpy(dtype=float) @ self.coefficients_.to_numpy()
             self.hosts_ = Hosts.fit(_hosted(X), y, np.where(np.isfinite(profiled), profiled, work))
-            host = launches * np.exp(self._host_logs(X))
+            host = launches * np.exp(self.hosts_.of(list(X["device_name"]))[0])
             device = np.where(np.isfinite(profiled), profiled, device_seconds(y, host))
             if np.isfinite(device).sum() < _LEAST_KNOWN:  # the host bounds all of them: they are taken as they are
                 return np.ones(len(y), dtype=bool), y
@@ -577,8 +573,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
             **self.calibration_.to_arrays(self.gp_inputs_),
             **self.hosts_.to_arrays(),
             "dual_coef_": self.dual_coef_,
-            "conformity_scores_": self.conformity_scores_.scores,
-            "conformity_weights_": self.conformity_scores_.weights,
+            **self.conformity_scores_.to_arrays(),
             **dict(zip(_INPUT_KEYS, self.gp_inputs_, strict=True)),
             **{f"error_scale_{part}": array for part, array in self.error_scale_._asdict().items()},
         }
@@ -613,9 +608,6 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         work = split_work(self._terms(X), self.coefficients_) * np.exp(correction)[:, None]
         logs, deviations = self.hosts_.of(list(X["device_name"]))
         return Parts(work, _launches(X) * np.exp(logs), scale, deviations), change, distances
-
-    def _host_logs(self, X: pd.DataFrame) -> FloatArray:
-        return self.hosts_.of(list(X["device_name"]))[0]
 
     def _correct(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Log corrections, what calibration adds on the devices, error scales, and distances."""
