@@ -66,16 +66,8 @@ def operator_classes(nodes: pd.DataFrame) -> pd.Series:
 def graph_features(graph: OpGraph) -> pd.Series:
     """Totals of a graph, and amounts by operator class, per sample.
 
-    Parameters
-    ----------
-    graph : OpGraph
-        The network.
-
-    Returns
-    -------
-    Series of float
-        Totals (``flops``, ``bytes``, ``saved_bytes``, ``parameters``, ``depth``, ...), then ``flops_<class>``,
-        ``bytes_<class>``, ``saved_bytes_<class>`` and ``calls_<class>`` for each of `OPERATOR_CLASSES`.
+    Totals are ``flops``, ``bytes``, ``saved_bytes``, ``parameters``, ``depth``, ...; amounts ``flops_<class>``,
+    ``bytes_<class>``, ``saved_bytes_<class>`` and ``calls_<class>`` for each of `OPERATOR_CLASSES`.
 
     Examples
     --------

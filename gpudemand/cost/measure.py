@@ -197,24 +197,9 @@ def measure_training_cost(
 
 
 def read_plan(plan: str | os.PathLike[str] | pd.DataFrame, networks: str = BUILT_IN) -> list[Configuration]:
-    """Read and validate a plan.
+    """Configurations of a plan, without duplicates: a CSV file or a table with the columns of `Configuration`.
 
-    Parameters
-    ----------
-    plan : path-like or DataFrame
-        A CSV file or a table with the columns of `Configuration`; missing ones take their defaults.
-    networks : str
-        Module that builds the networks; see `measure_training_cost`.
-
-    Returns
-    -------
-    list of Configuration
-        Without duplicates.
-
-    Raises
-    ------
-    InputError
-        If there is no such file, no row, or an invalid row; the message counts rows from 1.
+    Missing columns take their defaults. An `InputError` for an invalid row counts rows from 1.
     """
     known, jobs = load_networks(networks), dict[str, Configuration]()
     for number, row in enumerate(_plan_rows(plan), start=1):

@@ -274,25 +274,7 @@ class SimulatedMemory(NamedTuple):
 
 
 def simulate_memory(graph: OpGraph, batch_size: int, setting: Setting = DEFAULT_SETTING) -> SimulatedMemory:
-    """Simulate the memory of a training step.
-
-    Parameters
-    ----------
-    graph : OpGraph
-        The network.
-    batch_size : int
-        Samples in a batch.
-    setting : Setting, optional
-        Optimizer, precision, checkpointing and kind of device; SGD in single precision on a GPU by default.
-
-    Returns
-    -------
-    SimulatedMemory
-
-    Raises
-    ------
-    InputError
-        If the batch size is not a positive whole number.
+    """Simulate the memory of a training step with a batch of samples, a positive whole number.
 
     References
     ----------
@@ -334,25 +316,11 @@ def _reserved(events: AllocationEvents, batch_size: float) -> float:
 
 
 def memory_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting = DEFAULT_SETTING) -> pd.DataFrame:
-    """Features of the memory of a training step, at several batch sizes: the input of `MemoryModel`.
+    """Features of the memory of a training step, the input of `MemoryModel`: a row a batch size.
 
-    Amounts never decrease with the batch.
-
-    Parameters
-    ----------
-    graph : OpGraph
-        The network.
-    batch_sizes : iterable of int
-        Samples in a batch.
-    setting : Setting, optional
-        As for `simulate_memory`.
-
-    Returns
-    -------
-    DataFrame
-        A row a batch size; bytes: ``allocated`` and ``part:<name>`` of `simulate_memory`; ``segments``, the same with
-        large tensors in segments of the caching allocator; ``largest``, the four largest tensors together;
-        ``workspace:<algorithm>`` of convolutions; ``resident``, the lower bound of `resident_bytes`. And ``operators``.
+    In bytes, none of which decreases with the batch: ``allocated`` and ``part:<name>`` of `simulate_memory`;
+    ``segments``, the same with large tensors in segments of the caching allocator; ``largest``, the four largest
+    tensors together; ``workspace:<algorithm>`` of convolutions; ``resident``, the lower bound of `resident_bytes`.
 
     Examples
     --------
@@ -478,29 +446,9 @@ def memory_breakdown(
 ) -> MemoryBreakdown:
     """Simulate the memory of a training step, or of inference, on a GPU, by category.
 
-    Parameters
-    ----------
-    graph : OpGraph
-        The network.
-    batch_size : int
-        Samples in a batch.
-    setting : Setting, optional
-        As for `simulate_memory`; buckets of data parallelism have a row of their own.
-    precision : str, default="fp32"
-        As the title names it.
-    context_gib : float, default=0.5
-        Memory of driver and libraries before the first tensor: 0.3 on old cards to 0.9 on new ones, more without lazy
-        loading of kernels.
-
-    Returns
-    -------
-    MemoryBreakdown
-        Simulated, not fitted to measurements; `MemoryModel` predicts the total more accurately.
-
-    Raises
-    ------
-    InputError
-        If the optimizer is unknown, or the batch size is not a positive whole number.
+    Not fitted to measurements; `MemoryModel` predicts the total more accurately. `precision` is what the title says.
+    `context_gib` is the memory of driver and libraries before the first tensor: 0.3 on old cards to 0.9 on new ones,
+    more without lazy loading of kernels.
 
     Examples
     --------
