@@ -47,10 +47,7 @@ def _is_constant(op: Any) -> bool:
 
 
 def trips(op: Any) -> tuple[int | None, bool]:
-    """Times that a loop runs, by counters that its condition compares with numbers; and whether these are exact.
-
-    None if nothing bounds them; at most, unless they are exact.
-    """
+    """Times that a loop runs at most, by its counters (None if nothing bounds them), and whether exactly so."""
     condition = _graph(op, op.get_attr("cond"))
     limits = [_limit(op, condition, test) for test in _conjuncts(condition.outputs[0])]
     known = [limit for limit in limits if limit is not None]

@@ -314,8 +314,7 @@ def _without_override(func: FunctionType) -> FunctionType:
 class KernelListener(Listener):
     """Executes the calls of a forward pass as ``torch.autocast`` on CUDA would, for a `KernelRecorder`.
 
-    Casts of parameters are cached for the pass, as autocast does. A network in half precision (`is_half`) runs as it
-    is.
+    Casts of parameters are cached, as autocast does. A network in half precision (`is_half`) runs as it is.
     """
 
     is_half = False

@@ -145,8 +145,6 @@ def memory_terms(run: TrainingRun) -> dict[str, float]:
     ``several``, ``eager_fsdp``; ``allocator`` and ``process``, 1 where these count (`READINGS`); ``capacity``, bytes of
     the device.
 
-    References
-    ----------
     Rajbhandari et al., ZeRO, arXiv:1910.02054; Korthikanti et al., Reducing Activation Recomputation in Large
     Transformer Models, arXiv:2205.05198; Narayanan et al., arXiv:2104.04473.
     """

@@ -104,10 +104,7 @@ _TEXT = (
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a run: finished and all rows, estimated seconds left, and the last finished row.
-
-    The estimate is by the mean of the rows so far of each framework.
-    """
+    """Finished and all rows, seconds left by the mean of each framework's rows so far, and the last finished row."""
 
     done: int
     total: int

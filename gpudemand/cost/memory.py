@@ -91,13 +91,9 @@ def conv_workspace(graph: OpGraph) -> dict[str, tuple[FloatArray, FloatArray]]:
     channels-last order. ``columns``: the input unfolded into a matrix (im2col). ``winograd``: tiles of 4 x 4 positions.
     ``fourier``: tiles of 32 x 32, and transformed weights.
 
-    References
-    ----------
     Lavin, Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016; Mathieu, Henaff, LeCun, "Fast Training
     of Convolutional Networks through FFTs", ICLR 2014.
 
-    Examples
-    --------
     >>> from gpudemand.cost.graph import Operator
     >>> conv = Operator("Conv", "3x3", "", "conv2d", (1, 8, 4, 4), 18432.0, 576, 2304.0, 512.0, 512.0, 0.0)
     >>> workspace = conv_workspace(OpGraph.from_operators([conv], []))
@@ -142,11 +138,6 @@ class CachingAllocator:
     (best fit) and split if more than 1 MiB (of a small one, 512 bytes) would remain. Free neighbours are merged;
     segments are never returned to the device.
 
-    `allocated`, `reserved`: bytes allocated, and bytes taken from the device. `peak_allocated`: maximum of
-    `allocated` so far. Reserved bytes only grow.
-
-    References
-    ----------
     PyTorch, "CUDA semantics: memory management"; constants of PyTorch 1.12 to 2.9.
     """
 
@@ -264,8 +255,7 @@ SUMMARY_BATCHES = (1, 4, 16, 64, 256)
 class SimulatedMemory(NamedTuple):
     """Peak memory of a training step, bytes.
 
-    `allocated`: peak of the memory of tensors, including weights and the batch. `reserved`: reserved by the caching
-    allocator after two steps. `parts`: memory allocated at the peak by category, `gpudemand.cost.liveness.PARTS`.
+    `allocated`: tensors, with weights and batch. `reserved`: after two steps. `parts`: at the peak, by `PARTS`.
     """
 
     allocated: float
@@ -276,12 +266,8 @@ class SimulatedMemory(NamedTuple):
 def simulate_memory(graph: OpGraph, batch_size: int, setting: Setting = DEFAULT_SETTING) -> SimulatedMemory:
     """Simulate the memory of a training step with a batch of samples, a positive whole number.
 
-    References
-    ----------
     Gao et al., "Estimating GPU Memory Consumption of Deep Learning Models" (DNNMem), ESEC/FSE 2020.
 
-    Examples
-    --------
     >>> from gpudemand.cost.graph import Operator
     >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
     >>> graph = OpGraph.from_operators([dense], [], n_parameters=650, n_trainable=650, parameter_bytes=2600.0)
@@ -322,8 +308,6 @@ def memory_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting
     ``segments``, the same with large tensors in segments of the caching allocator; ``largest``, the four largest
     tensors together; ``workspace:<algorithm>`` of convolutions; ``resident``, the lower bound of `resident_bytes`.
 
-    Examples
-    --------
     >>> from gpudemand.cost.graph import Operator
     >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
     >>> graph = OpGraph.from_operators([dense], [], n_parameters=650, n_trainable=650, parameter_bytes=2600.0)
@@ -340,8 +324,7 @@ def interpolated_features(
 ) -> pd.DataFrame:
     """`memory_features`, simulated at batch sizes 1, 2, 3, 4, 6, 8, 12, ... and interpolated linearly between them.
 
-    Amounts are convex in the batch but for the granularity of the allocator. Simulations are memoized. Raises an
-    `InputError` for a batch above `MOST_SAMPLES`.
+    Amounts are convex in the batch but for the granularity of the allocator. Simulations are memoized.
     """
     sizes = np.array(list(batch_sizes), dtype=float)
     check_number("batch_size", sizes.max(initial=1.0), 1, MOST_SAMPLES)
@@ -450,8 +433,6 @@ def memory_breakdown(
     `context_gib` is the memory of driver and libraries before the first tensor: 0.3 on old cards to 0.9 on new ones,
     more without lazy loading of kernels.
 
-    Examples
-    --------
     >>> from gpudemand.cost.graph import Operator
     >>> dense = Operator("Gemm", "", "head", "linear", (1, 4096), 3.4e7, 2**24, 2.0**26, 16384.0, 16384.0, 16384.0)
     >>> sizes = {"n_parameters": 2**24, "n_trainable": 2**24, "parameter_bytes": 2.0**26, "name": "Head"}

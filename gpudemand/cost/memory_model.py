@@ -65,28 +65,12 @@ class MemoryModel(IntervalMixin, BaseEstimator):
     with the batch and the network, so does the prediction. Intervals are conformal, from groups that were held out.
     Neither prediction nor interval goes below what must be resident, and no job fits into less.
 
-    Parameters
-    ----------
-    n_splits : int, default=5
-        Folds of whole groups, for the intervals.
-    random_state : int, default=0
-        Not used; as in `StepTimeModel`.
+    `n_splits`: folds of whole groups, for the intervals. `random_state`: not used; as in `StepTimeModel`.
+    `coefficients_`: of each term; ``start`` in GiB. `conformity_scores_`: errors of held-out groups,
+    ``log(y / prediction)``. `high_`: largest log sizes in training.
 
-    Attributes
-    ----------
-    coefficients_ : Series
-        Coefficient of each term; ``start`` in GiB.
-    conformity_scores_ : ConformityScores
-        Errors of held-out groups, ``log(y / prediction)``.
-    high_ : ndarray
-        Largest log sizes in training.
-
-    References
-    ----------
     Gao et al., "Estimating GPU Memory Consumption of Deep Learning Models" (DNNMem), ESEC/FSE 2020.
 
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> table = pd.DataFrame({name: rng.uniform(1, 8, 120) * 2**30 for name in AMOUNTS})
     >>> table = table.assign(batch_size=32.0, operators=100.0, resident=0.1 * table["allocated"])

@@ -98,10 +98,7 @@ def memory_covariates(job: TrainingJob) -> dict[str, float]:
 
 
 def memory_inputs(jobs: Sequence[TrainingJob], settings: Sequence[Setting] | None = None) -> pd.DataFrame:
-    """Columns of `interpolated_features` and of `memory_covariates`, a row a job; equal simulations run once.
-
-    `settings`: of the simulations, if not those of `memory_setting`.
-    """
+    """Columns of `interpolated_features` (equal simulations run once) and of `memory_covariates`, a row a job."""
     graphs, positions = distinct_graphs(list(jobs))
     settings = [memory_setting(job) for job in jobs] if settings is None else list(settings)
     batches = [one_pass(job).batch_size for job in jobs]
@@ -162,11 +159,7 @@ _CONTEXT_GIB, _NO_ROOM = 0.5, 1e-6
 
 
 class _TracedNetworks:
-    """Predictions for traced networks, as `LargeModelPredictor` makes them for runs.
-
-    `model_of`: the fitted model of a kind of device and a target. `effect`: of training scripts, on times of what is
-    trained on GPUs.
-    """
+    """Predictions for traced networks, as `LargeModelPredictor` makes them; `effect`: of training scripts on GPUs."""
 
     def __init__(self, model_of: Callable[[str, str], Any], effect: ScriptEffect | None = None) -> None:
         self._model_of, self._effect = model_of, effect

@@ -40,12 +40,7 @@ class NetworkTracer:
     """Graphs of what factories build, ``package.module:factory``: a function, a class, or a network.
 
     A context: the process in which networks are built is started for the first one and serves those after it, for
-    importing a framework takes longer than tracing.
-
-    Parameters
-    ----------
-    folder : Path
-        Where modules are looked for that are not installed.
+    importing a framework takes longer than tracing. `folder`: where modules are looked for that are not installed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -59,13 +54,7 @@ class NetworkTracer:
         self._close()
 
     def trace(self, place: str, input_shape: Any = None, input_dtype: Any = None) -> OpGraph:
-        """Graph of a network; shape and data type as for `OpGraph.from_torch` and `OpGraph.from_keras`.
-
-        Raises
-        ------
-        InputError
-            If the module or the factory is missing or fails, or the network cannot be traced.
-        """
+        """Graph of a network; shape and data type as for `OpGraph.from_torch` and `OpGraph.from_keras`."""
         if self._child is None:
             self._child = Child(["-c", _CHILD.format(__name__), str(Path(gpudemand.__file__).parent.parent)])
         folder = str(self._folder.resolve())

@@ -61,8 +61,6 @@ class Training(NamedTuple):
 def kinds() -> list[str]:
     """Names of the kinds of networks of the reference mix.
 
-    Examples
-    --------
     >>> kinds()
     ['vision_small', 'vision_large', 'language_small', 'language_large', 'recommendation', 'sequence']
     """

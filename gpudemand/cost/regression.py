@@ -177,12 +177,8 @@ def _framework(X: pd.DataFrame) -> FloatArray:
 
 
 class ConformityScores(NamedTuple):
-    """Log errors of held-out rows in units of their predicted scale, sorted, with their weights.
+    """Log errors of held-out rows in units of their predicted scale, ascending, and weights that sum to 1: (n_rows,).
 
-    `scores`: shape (n_rows,); in ascending order. `weights`: shape (n_rows,); they sum to 1.
-
-    References
-    ----------
     Vovk, Gammerman, Shafer, "Algorithmic Learning in a Random World", Springer 2005.
     """
 

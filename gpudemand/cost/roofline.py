@@ -52,8 +52,6 @@ def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> d
     (what the backward pass does not hide), ``messages`` (a launch per layer and doubling of GPUs), ``straggle`` (of
     the slowest GPU, per doubling).
 
-    References
-    ----------
     Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69, 2009.
     Li et al., "PyTorch Distributed: experiences on accelerating data parallel training", VLDB 13(12), 2020.
     """
@@ -138,8 +136,6 @@ def step_terms(jobs: pd.DataFrame, graphs: Sequence[OpGraph]) -> pd.DataFrame:
     with perfect overlap: operations over peak, or bytes of the parameters over bandwidth, whichever is longer. Training
     includes the backward pass, checkpointing a second forward pass.
 
-    References
-    ----------
     Williams, Waterman, Patterson, "Roofline", Communications of the ACM 52, 2009.
     """
     jobs = check_columns(jobs, STEP_COLUMNS, "jobs")

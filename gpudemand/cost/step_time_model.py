@@ -110,12 +110,9 @@ class ScriptEffect(NamedTuple):
     ratio of a project never seen is around `mean` with Student's t and a scale of `spread`; what the prediction of the
     bare step may err by comes on top.
 
-    `mean`: mean log ratio over projects. `spread`: standard deviation of the log ratio of a project never seen around
-    it. `projects`: published projects that tell them. `start_s`: seconds of a script's step beside those that the ratio
-    applies to, whatever the network: batches are handed over, losses read.
+    `projects`: published ones that tell `mean` and `spread`. `start_s`: seconds of a script's step beside those that
+    the ratio applies to, whatever the network: batches are handed over, losses read.
 
-    References
-    ----------
     Meeker, Hahn, Escobar, "Statistical Intervals", Wiley 2017, 4.7: prediction interval of one more normal observation.
     """
 
@@ -294,10 +291,7 @@ class Calibration:
         return change
 
     def fit_jobs(self, keys: IntArray, measured: FloatArray) -> None:
-        """Fit the factors of each job to what was measured of it, now and before; of the same work the last counts.
-
-        `measured`: as `rows`.
-        """
+        """Fit each job's factors to all that was measured of it (`rows`); of the same work the last counts."""
         for key in np.unique(keys):
             number, new = int(key), measured[keys == key]
             rows = self.rows.get(number, new[:0])
@@ -458,8 +452,6 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
     `conformity_scores_`: scaled absolute log errors of held-out groups. `ood_threshold_`: distance from the training
     data beyond which a job is out of distribution.
 
-    References
-    ----------
     Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006.
     """
 
@@ -535,8 +527,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         correction is conditioned on the latter, and on an effect that they have in common, beside what was measured
         there before. With `jobs`, each measured job has factors for its fixed work, for the rest, for the exchange
         between GPUs and for the host, which hold at all batch sizes and on any number of GPUs, and are fitted to all
-        that was ever measured of it. A column ``device_time_s`` of
-        `X` holds seconds of the device, where a profiler told.
+        that was ever measured of it. A column ``device_time_s`` of `X` holds what a profiler told.
         """
         check_is_fitted(self, "coefficients_")
         X, y = _checked(X), check_costs(y, len(X), "are no times")
