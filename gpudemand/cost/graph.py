@@ -255,13 +255,13 @@ class OpGraph:
         return graph
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON has them; without names of calls these may be left out of ``nodes``."""
+        """Plain values, as JSON has them."""
         fields = vars(self) | {"edges": self.edges.tolist(), "nodes": self.nodes.to_dict("list")}
         return fields | ({} if self.kernels is None else {"kernels": self.kernels.to_dict("list")})
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> OpGraph:
-        """Restore what `to_dict` returned."""
+        """Restore what `to_dict` returned, in which names of calls may be left out of ``nodes``."""
         nodes = pd.DataFrame({"name": "", "operator": "", **fields["nodes"]}).to_dict("records")
         operators = [Operator(**{**one, "output_shape": tuple(one["output_shape"])}) for one in nodes]
         kernels = None if fields["kernels"] is None else pd.DataFrame(fields["kernels"])
