@@ -269,7 +269,7 @@ WRITERS: dict[str, list[Writer]] = {
     "datasets/registry.py:fetch_file": [Writer("file.csv", download, situations=("nothing",))],
     "datasets/devices.py:save_device": [Writer("mine.json", save_own_device)],
     "cost/meter.py:RowFile": [Writer("rows.csv", append_rows, whole_rows, grows=True)],
-    "cost/model.py:save_models": [Writer("model", save_model)],
+    "cost/model.py:save": [Writer("model", save_model)],
     "saved.py:save_model": [Writer("model.parquet", save_forecast)],
     "bulk.py:_written_chunk": [Writer("run", forecast_in_chunks, chunks, situations=("nothing",), grows=True)],
     "bulk.py:split_log": [Writer("parts", split)],

@@ -1,7 +1,6 @@
 from .augmented_linear import AugmentedLinearRegression
 from .feature_table import features_from_jobs, features_from_rows, trace_architectures
 from .graph import OpGraph, structural_matrix
-from .graph_features import graph_features
 from .job import TrainingJob
 from .layouts import smallest_n_gpus, suggest_layouts, training_totals
 from .measure import (
@@ -11,11 +10,9 @@ from .measure import (
     load_measurements,
     measure_training_cost,
     noise_floor,
-    read_plan,
     read_rows,
 )
-from .memory import MemoryBreakdown, memory_breakdown, memory_features, simulate_memory
-from .memory_model import MemoryModel, max_batch_size
+from .memory import MemoryBreakdown
 from .model import CostModel, measured_jobs
 from .networks import family_of
 from .operators import UnknownOperatorWarning
@@ -30,7 +27,6 @@ __all__ = [
     "CostModel",
     "LoRA",
     "MemoryBreakdown",
-    "MemoryModel",
     "OpGraph",
     "Parallel",
     "TrainingCostRegressor",
@@ -40,22 +36,16 @@ __all__ = [
     "family_of",
     "features_from_jobs",
     "features_from_rows",
-    "graph_features",
     "load_architectures",
     "load_held_out",
     "load_held_out_runs",
     "load_measurements",
-    "max_batch_size",
     "measure_training_cost",
     "measured_jobs",
-    "memory_breakdown",
-    "memory_features",
     "mix_ratios",
     "noise_floor",
     "published_architectures",
-    "read_plan",
     "read_rows",
-    "simulate_memory",
     "smallest_n_gpus",
     "structural_matrix",
     "suggest_layouts",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -46,19 +46,12 @@ def _is_constant(op: Any) -> bool:
     return is_pure and all(_is_constant(tensor.op) for tensor in op.inputs)
 
 
-class Trips(NamedTuple):
-    """Times that the body of a loop runs; at most, unless `is_exact`. None if nothing bounds them."""
-
-    times: int | None
-    is_exact: bool
-
-
-def trips(op: Any) -> Trips:
-    """How often a loop runs, by counters that its condition compares with numbers."""
+def trips(op: Any) -> tuple[int | None, bool]:
+    """Times that a loop runs at most, by its counters (None if nothing bounds them), and whether exactly so."""
     condition = _graph(op, op.get_attr("cond"))
     limits = [_limit(op, condition, test) for test in _conjuncts(condition.outputs[0])]
     known = [limit for limit in limits if limit is not None]
-    return Trips(min(known, default=None), len(known) == len(limits))
+    return min(known, default=None), len(known) == len(limits)
 
 
 def _source(tensor: Any) -> Any:

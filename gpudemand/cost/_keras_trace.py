@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from gpudemand._validation import InputError
 from gpudemand.cost._keras_control import called, static_value, trips
-from gpudemand.cost._surroundings import left_as_found
+from gpudemand.cost._surroundings import left_as_found, replaced
 from gpudemand.cost.operators import (
     KERAS_TYPES,
     OTHER,
@@ -27,9 +27,8 @@ from gpudemand.cost.operators import (
     Operator,
     convolution_kind,
     einsum_flops,
-    matmul_flops,
+    product_flops,
     tensorflow_type,
-    weighted_flops,
 )
 from gpudemand.cost.tracing import (
     BATCH,
@@ -142,11 +141,11 @@ def span_flops(span: Span, operations: Sequence[Any]) -> float:
     sizes = sum(math.prod(kernel.shape) for kernel in span.weights)
     if span.type == "Conv":
         filters = math.prod(span.weights[0].shape[-2:] if _is_depthwise(span) else span.weights[0].shape[-1:])
-        return weighted_flops(math.prod(span.outputs[0].shape) / filters, sizes)
+        return product_flops(math.prod(span.outputs[0].shape) / filters, sizes)
     if span.type in RECURRENT_STATE and len(span.source.shape) > 3:
-        return weighted_flops(_steps_and_positions(span), sizes)
+        return product_flops(_steps_and_positions(span), sizes)
     if span.type == "ConvTranspose" or span.type in RECURRENT_STATE:
-        return weighted_flops(math.prod(span.source.shape) / span.source.shape[span.axis], sizes)
+        return product_flops(math.prod(span.source.shape) / span.source.shape[span.axis], sizes)
     return 0.0
 
 
@@ -192,7 +191,7 @@ def _product_flops(op: Any) -> float:
     if op.type == "Einsum":
         return einsum_flops(op.get_attr("equation").decode(), shapes, outputs)
     transposed = op.get_attr("transpose_a" if op.type == "MatMul" else "adj_x")
-    return matmul_flops(outputs, shapes[0][-2 if transposed else -1])
+    return product_flops(outputs, shapes[0][-2 if transposed else -1])
 
 
 def item_size(tensor: Any) -> int:
@@ -446,8 +445,7 @@ class SpanRecorder:
         self.recomputes = False
         self._inside = False
 
-    @contextlib.contextmanager
-    def without_recomputation(self) -> Iterator[None]:
+    def without_recomputation(self) -> contextlib.AbstractContextManager[None]:
         """Run what `keras.remat` wraps as it is; gradients, which TensorFlow adds to it, are no part of a trace."""
         import tensorflow as tf
 
@@ -456,12 +454,7 @@ class SpanRecorder:
             self.recomputes = True
             return function
 
-        original = tf.recompute_grad
-        tf.recompute_grad = unwrapped
-        try:
-            yield
-        finally:
-            tf.recompute_grad = original
+        return replaced(tf, "recompute_grad", unwrapped)
 
     @contextlib.contextmanager
     def patched(self, model: Any, graph: Any) -> Iterator[None]:

@@ -31,6 +31,20 @@ _MISSING = object()
 
 
 @contextlib.contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Give an attribute, if there is one, another value for the block."""
+    before = getattr(owner, name, None)
+    if before is None:
+        yield
+        return
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextlib.contextmanager
 def left_as_found(network: Any, skipped: set[int]) -> Iterator[None]:
     """Put back, after the block, what the code of a network can reach outside of it.
 

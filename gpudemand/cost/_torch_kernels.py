@@ -17,8 +17,7 @@ from gpudemand.cost.operators import (
     Kernel,
     convolution_kind,
     fourier_flops,
-    matmul_flops,
-    weighted_flops,
+    product_flops,
 )
 from gpudemand.cost.tracing import BATCH, Caveat
 
@@ -96,7 +95,7 @@ class KernelRecorder:
         shapes = tuple(matrix.shape), (rows, matrix.shape[0]), (rows, matrix.shape[1])
         elements = sum(map(math.prod, shapes))
         width, is_double = matrix.element_size(), _is_double([matrix])
-        amounts = weighted_flops(rows, matrix.numel()), max(_SINGLE_BYTES, width) * elements, width * elements
+        amounts = product_flops(rows, matrix.numel()), max(_SINGLE_BYTES, width) * elements, width * elements
         about = ("mm", "gemm", backward, False, shapes, _NO_EXTENTS)
         self.launches.append(Launch(*about, *amounts, calls, is_double=is_double))
 
@@ -334,14 +333,14 @@ def _grouped_flops(first: Any, second: Any, *rest: Any) -> float:
     """Operations of products in groups; of two matrices, groups share the summed axis."""
     result = rest[-1]
     groups = result.shape[0] if first.dim() == second.dim() == 2 else 1
-    return matmul_flops(result.numel() / groups, first.shape[-1])
+    return product_flops(result.numel() / groups, first.shape[-1])
 
 
 def _convolution_gradient_flops(output: Any, source: Any, weight: Any, *rest: Any) -> float:
     """Operations of the gradients of a convolution's input and weight; PyTorch's formula takes groups for one."""
     *_, is_transposed, _padding, _groups, wanted, _result = rest
     used = source if is_transposed else output
-    return float(sum(wanted[:2]) * weighted_flops(used.numel() / used.shape[1], weight.numel()))
+    return float(sum(wanted[:2]) * product_flops(used.numel() / used.shape[1], weight.numel()))
 
 
 _DISTANCES = ("_euclidean_dist", "_cdist_forward")
@@ -352,14 +351,14 @@ _PRODUCTS: dict[str, Callable[..., float]] = {
     **dict.fromkeys(
         # of quantized layers, integers, sparse matrices and distances
         ("linear", "linear_dynamic", "linear_relu", "linear_relu_dynamic", "_int_mm", "_sparse_mm", *_DISTANCES),
-        lambda first, *rest: matmul_flops(rest[-1].numel(), first.shape[-1]),
+        lambda first, *rest: product_flops(rest[-1].numel(), first.shape[-1]),
     ),
     "addmv": lambda _, matrix, *rest: 2.0 * matrix.numel(),
     "addbmm": lambda _, first, second, *rest: 2.0 * first.numel() * second.shape[-1],
-    "_sparse_addmm": lambda _, first, *rest: matmul_flops(rest[-1].numel(), first.shape[-1]),
+    "_sparse_addmm": lambda _, first, *rest: product_flops(rest[-1].numel(), first.shape[-1]),
     "_grouped_mm": _grouped_flops,
     "_trilinear": lambda _, weight, *rest: 2.0 * rest[-1].numel() * weight[0].numel(),  # of ``bilinear``
-    "_cdist_backward": lambda gradient, first, *_: matmul_flops(gradient.numel(), first.shape[-1]),
+    "_cdist_backward": lambda gradient, first, *_: product_flops(gradient.numel(), first.shape[-1]),
 }
 
 

@@ -12,8 +12,9 @@ from types import FunctionType
 from typing import Any
 
 from gpudemand.cost import _torch_operators as calls
+from gpudemand.cost._surroundings import replaced
 from gpudemand.cost._torch_kernels import KernelRecorder
-from gpudemand.cost.operators import Operator, runs_in_half, runs_in_single, torch_type
+from gpudemand.cost.operators import HALF_TYPES, Operator, runs_in_single, torch_type
 from gpudemand.cost.tracing import Recorder
 
 #: Calls that turn the value of a tensor into a Python object.
@@ -127,7 +128,7 @@ class Listener:
                 pack = functools.partial(self._pack, pack)
             set_hooks(hooks, pack, unpack)
 
-        return calls.replaced(graph.saved_tensors_hooks, "__init__", init)
+        return replaced(graph.saved_tensors_hooks, "__init__", init)
 
     def _pack(self, pack: Callable[[Any], Any], tensor: Any) -> Any:
         """Note what a hook of the network keeps of a tensor."""
@@ -313,8 +314,7 @@ def _without_override(func: FunctionType) -> FunctionType:
 class KernelListener(Listener):
     """Executes the calls of a forward pass as ``torch.autocast`` on CUDA would, for a `KernelRecorder`.
 
-    Casts of parameters are cached for the pass, as autocast does. A network in half precision (`is_half`) runs as it
-    is.
+    Casts of parameters are cached, as autocast does. A network in half precision (`is_half`) runs as it is.
     """
 
     is_half = False
@@ -339,7 +339,7 @@ class KernelListener(Listener):
             return super()._compute(func, name, args, kwargs)
         plain = name.strip("_")
         type_ = torch_type(plain)
-        dtype = torch.float16 if runs_in_half(type_) else torch.float32 if runs_in_single(type_, plain) else None
+        dtype = torch.float16 if type_ in HALF_TYPES else torch.float32 if runs_in_single(type_, plain) else None
         dtype = None if self.is_half else dtype
         dtype = torch.bfloat16 if plain == "grouped_mm" else torch.float32 if type_ == "DFT" else dtype
         is_complex = any(tensor.is_complex() for tensor in calls.tensors_in((args, kwargs)))

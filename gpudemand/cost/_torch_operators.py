@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from gpudemand.cost._surroundings import replaced
 from gpudemand.cost.operators import (
+    HALF_TYPES,
     RECURRENT_STATE,
     attention_flops,
     convolution_kind,
-    runs_in_half,
+    product_flops,
     torch_type,
-    weighted_flops,
 )
 
 #: Calls that use only the shape, type or device of a tensor; they return constants.
@@ -166,7 +167,7 @@ def mistyped(name: str, tensors: Sequence[Any]) -> tuple[str, Sequence[Any]]:
         used = tensors if name == "one_hot" else tensors[1:]
         return "int64", [tensor for tensor in used if tensor.is_floating_point()]
     complex_ = next((tensor.dtype for tensor in tensors if tensor.is_complex()), None)
-    if complex_ is None or not runs_in_half(type_):
+    if complex_ is None or type_ not in HALF_TYPES:
         return "", []
     return str(complex_).removeprefix("torch."), [tensor for tensor in tensors if not tensor.is_complex()]
 
@@ -218,7 +219,7 @@ def ruled_flops(type_: str, name: str, tensors: Sequence[Any], result: Any) -> f
         return attention_flops((*result.shape[:-1], query[-1]), key, value)
     if name in RECURRENT:
         weights = sum(tensor.numel() for tensor in tensors[1:] if tensor.dim() == 2)
-        return weighted_flops(tensors[0].numel() / tensors[0].shape[-1], weights)
+        return product_flops(tensors[0].numel() / tensors[0].shape[-1], weights)
     return 0.0
 
 
@@ -449,20 +450,6 @@ def seeded(seed: int) -> Iterator[Callable[[], bool]]:
         random.setstate(before[0])
         np.random.set_state(before[1])  # noqa: NPY002
         torch.set_rng_state(of_torch)
-
-
-@contextlib.contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Give an attribute, if there is one, another value for the block."""
-    before = getattr(owner, name, None)
-    if before is None:
-        yield
-        return
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
 
 
 def flex_attention_on_cpu() -> AbstractContextManager[None]:

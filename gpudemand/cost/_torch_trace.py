@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from gpudemand._validation import InputError
 from gpudemand.cost import _torch_operators as calls
-from gpudemand.cost._surroundings import check_gone, left_as_found
+from gpudemand.cost._surroundings import check_gone, left_as_found, replaced
 from gpudemand.cost._torch_kernels import GROWS, PAIRS, Launch, caveat_on_pairs, growth_of, kernels_of
 from gpudemand.cost._torch_listener import (
     MAX_CONSTANT,
@@ -203,8 +203,7 @@ _ENOUGH = 1.02
 def _operators(request: _Request, made: list[Any]) -> tuple[Traced, bool]:
     """Record operators on meta tensors, or, where constants with values or attention need it, on fake ones of the CPU.
 
-    Fake tensors take several times as long; the two agree but for attention, which the meta device takes apart. Also
-    whether random numbers may decide on them.
+    Fake tensors are several times slower, but keep attention whole. Also whether random numbers may decide on them.
     """
     with contextlib.suppress(InputError):
         return _operators_on("meta", request, made)
@@ -228,10 +227,7 @@ def _operators_on(place: str, request: _Request, made: list[Any]) -> tuple[Trace
 
 
 def _kernels(request: _Request, made: list[Any]) -> tuple[Sequence[Kernel], list[Caveat]]:
-    """Record kernels on meta tensors, or, where constants with values are mixed in, on fake ones, which are slow.
-
-    Empty where a pass runs on neither; also what there is to say about them.
-    """
+    """Record kernels on meta tensors, or, if constants with values are mixed in, on fake ones, which are slow."""
     reason = ""
     twice: Sequence[Launch] = ()
     for place in ("meta", "cpu"):
@@ -269,10 +265,7 @@ def _is_keras(value: Any) -> bool:
 
 
 class _Trace:
-    """One forward pass of a copy of a module, on fake tensors of the CPU or on tensors of the meta device.
-
-    `made` receives weak references to the tensors of the pass.
-    """
+    """A forward pass of a copied module on fake (CPU) or meta tensors; `made` receives weak references to these."""
 
     listener_type: type[Listener] = Listener
 
@@ -304,10 +297,10 @@ class _Trace:
             # What the module compiles is traced as it is written, and what it synchronises as of one process.
             import_without_triton()
             eager = torch.compiler.set_stance("force_eager")
-            alone = calls.replaced(torch.distributed, "is_initialized", lambda: False)
-            ending = calls.replaced(os, "_exit", sys.exit)
+            alone = replaced(torch.distributed, "is_initialized", lambda: False)
+            ending = replaced(os, "_exit", sys.exit)
             # Distributions compute without reading values, but check their parameters by default.
-            unchecked = calls.replaced(torch.distributions.Distribution, "_validate_args", False)
+            unchecked = replaced(torch.distributions.Distribution, "_validate_args", False)
             hooks = self._listener.network_hooks()
             gradients = torch.set_grad_enabled(self._train is not False)
             try:

@@ -48,8 +48,8 @@ def features_from_rows(rows: pd.DataFrame, traced: pd.DataFrame | None = None) -
     -------
     DataFrame
         Index of `rows`; `CATEGORIES` (text), `NUMBERS`, ``optimizer_states`` (copies of the weights that the optimizer
-        keeps), the columns of `gpudemand.cost.graph_features` and `memory_summary`, and
-        ``edge:<type>-><type>``, the entries of the network structural matrix that occur.
+        keeps), totals of the graph (``flops``, ``depth``, ...), amounts by operator class (``flops_<class>``, ...),
+        the columns of `memory_summary`, and ``edge:<type>-><type>``, the entries of the structural matrix that occur.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def trace_architectures(rows: pd.DataFrame, n_jobs: int | None = None, networks:
     Returns
     -------
     DataFrame
-        A row an architecture, `ARCHITECTURE` in the index: `gpudemand.cost.graph_features`,
+        A row an architecture, `ARCHITECTURE` in the index: totals of the graph, amounts by operator class,
         `memory_summary`, and the entries of the structural matrix (edge counts).
     """
     return features_of_architectures(trace_graphs(rows, n_jobs, networks))

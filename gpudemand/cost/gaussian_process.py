@@ -39,8 +39,6 @@ def kernel(left: Inputs, right: Inputs, training: Inputs | None = None) -> tuple
     constant: residuals of the sum of work are skewed, and their mean would be all that is said of networks unlike all
     others, for which it is wrong.
 
-    References
-    ----------
     Durrande, Ginsbourger, Roustant, Carraro, "ANOVA kernels and RKHS of zero mean functions for model-based sensitivity
     analysis", Journal of Multivariate Analysis 115, 2013.
     """
@@ -273,11 +271,7 @@ _CHUNK = 2000
 
 
 class Trees(NamedTuple):
-    """A sum of regression trees: a constant, the root of each tree, and the nodes of all trees.
-
-    A row goes to `left` if its `feature` is at most the `threshold`, else to `right`; a leaf is its own child, and its
-    `value` is added.
-    """
+    """A sum of regression trees and a constant: rows go left up to the threshold, a leaf is its own child."""
 
     start: FloatArray
     roots: IntArray
@@ -369,11 +363,7 @@ MAX_RESIDUAL, MIN_SCALE = 1.5, 0.01
 def fit_error_scale(
     features: FloatArray, errors: FloatArray, folds: Iterable[tuple[Any, Any]], *, n_trees: int, random_state: int
 ) -> tuple[Trees, FloatArray]:
-    """Fit boosted trees to the logarithm of absolute errors.
-
-    Returns `trees`, fitted on all rows. `held_out`, shape (n_rows,): log scale of each row by trees that were fitted
-    without its fold: in-sample scales would be too small.
-    """
+    """Trees of log absolute errors, and log scales by trees without a row's fold: in-sample ones would be too small."""
     size = np.log(np.clip(np.abs(errors), MIN_SCALE, MAX_RESIDUAL))
     held_out = np.empty(len(size))
     for train, test in folds:

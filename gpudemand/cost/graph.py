@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -93,7 +93,7 @@ class OpGraph:
       (under a mask), Softmax and MatMul, as PyTorch does if the attention weights are returned.
     * ``ZeroPadding2D`` is a ``Pad``; PyTorch's convolutions pad internally.
     * ``Bidirectional`` is two recurrent operators, in PyTorch one; a PyTorch LSTM has a second bias.
-    * `saved_bytes` is measured from autograd in PyTorch and follows rules (`vocabulary.SAVES`) in Keras: a dropout mask
+    * `saved_bytes` is measured from autograd in PyTorch and follows rules (`operators.SAVES`) in Keras: a dropout mask
       takes 4 bytes an element on PyTorch's CPU, 1 in TensorFlow; max pooling saves indices in PyTorch, its output in
       TensorFlow.
     * A transpose is an operator where it moves data: in PyTorch if the result is made contiguous, in TensorFlow always.
@@ -253,6 +253,22 @@ class OpGraph:
                 stacklevel=stack_level(),
             )
         return graph
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON has them."""
+        fields = vars(self) | {"edges": self.edges.tolist(), "nodes": self.nodes.to_dict("list")}
+        return fields | ({} if self.kernels is None else {"kernels": self.kernels.to_dict("list")})
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> OpGraph:
+        """Restore what `to_dict` returned, in which names of calls may be left out of ``nodes``."""
+        nodes = pd.DataFrame({"name": "", "operator": "", **fields["nodes"]}).to_dict("records")
+        operators = [Operator(**{**one, "output_shape": tuple(one["output_shape"])}) for one in nodes]
+        kernels = None if fields["kernels"] is None else pd.DataFrame(fields["kernels"])
+        shapes = tuple(tuple(map(int, shape)) for shape in fields["input_shapes"])
+        about = {**fields, "kernels": kernels, "input_shapes": shapes, "caveats": tuple(fields.get("caveats", ()))}
+        del about["nodes"]
+        return cls.from_operators(operators, map(tuple, about.pop("edges")), **about)
 
     @property
     def flops(self) -> float:
@@ -448,16 +464,6 @@ def check_graph(graph: object) -> OpGraph:
     if not isinstance(graph, OpGraph):
         raise InputError(f"a graph must be an OpGraph (OpGraph.from_torch makes one); got {type(graph).__name__}.")
     return graph
-
-
-def check_graphs(graphs: object) -> list[OpGraph]:
-    """Return `graphs` as a list of at least one `OpGraph`; raise `InputError` otherwise."""
-    if isinstance(graphs, OpGraph) or not isinstance(graphs, Iterable):
-        raise InputError(f"graphs must be a list of OpGraph; got {type(graphs).__name__}.")
-    checked = [check_graph(graph) for graph in graphs]
-    if not checked:
-        raise InputError("graphs is empty; pass at least one OpGraph.")
-    return checked
 
 
 def _types_of(graph: OpGraph) -> tuple[str, ...]:

@@ -66,19 +66,9 @@ def operator_classes(nodes: pd.DataFrame) -> pd.Series:
 def graph_features(graph: OpGraph) -> pd.Series:
     """Totals of a graph, and amounts by operator class, per sample.
 
-    Parameters
-    ----------
-    graph : OpGraph
-        The network.
+    Totals are ``flops``, ``bytes``, ``saved_bytes``, ``parameters``, ``depth``, ...; amounts ``flops_<class>``,
+    ``bytes_<class>``, ``saved_bytes_<class>`` and ``calls_<class>`` for each of `OPERATOR_CLASSES`.
 
-    Returns
-    -------
-    Series of float
-        Totals (``flops``, ``bytes``, ``saved_bytes``, ``parameters``, ``depth``, ...), then ``flops_<class>``,
-        ``bytes_<class>``, ``saved_bytes_<class>`` and ``calls_<class>`` for each of `OPERATOR_CLASSES`.
-
-    Examples
-    --------
     >>> from gpudemand.cost.graph import Operator
     >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
     >>> features = graph_features(OpGraph.from_operators([dense], [], n_parameters=650))
@@ -127,8 +117,7 @@ def _totals(graph: OpGraph, table: pd.DataFrame) -> dict[str, float]:
 def autocast_widths(graph: OpGraph) -> FloatArray:
     """Width of each operator's output under autocast, as a share of single precision.
 
-    Once a single-precision parameter enters a residual stream, it stays single. Networks in another precision are left
-    as they are.
+    Once a single-precision parameter enters a residual stream, it stays single. Other networks are left as they are.
     """
     widths = np.ones(len(graph.nodes))
     if not graph.is_single:
@@ -178,8 +167,7 @@ def _inputs(graph: OpGraph, written: FloatArray, output: FloatArray) -> tuple[Fl
 def step_kernels(graph: OpGraph) -> pd.DataFrame:
     """Kernels of a training step of a graph, a row for each group of equal ones; columns are the fields of `Kernel`.
 
-    Those that PyTorch dispatches where they were recorded; else each operator is a forward kernel, and a backward
-    kernel whose work is a multiple of it by kind.
+    Those that PyTorch dispatched, if recorded; else each operator is a forward kernel and, by kind, its backward.
     """
     # Graphs that were stored by earlier versions have no operations that are independent of the batch.
     return (

@@ -37,9 +37,7 @@ _LOGS = np.log(np.geomspace(5e-7, 2e-4, 241))
 
 
 def step_seconds(device: FloatArray, host: FloatArray) -> FloatArray:
-    """Seconds of steps whose kernels take the device, and whose launches take the host, so long.
-
-    The two work side by side: the slower decides, and both count where they are alike.
+    """Seconds of steps from those of device and host, side by side: the slower decides, both count where alike.
 
     >>> step_seconds(np.array([0.010, 0.010]), np.array([0.002, 0.040])).round(3).tolist()
     [0.01, 0.04]
@@ -138,8 +136,7 @@ class Hosts(NamedTuple):
     def measured(self, jobs: pd.DataFrame, seconds: FloatArray, device: FloatArray, *, here: bool) -> Hosts:
         """These hosts, with those of the GPUs of measured steps as these tell; earlier ones of them are replaced.
 
-        The noise is that of the measured steps, where enough of them are bound by their hosts. Arguments as of `fit`.
-        `here`: whether predictions are for these machines.
+        The noise is that of these steps, if enough are bound by hosts. `here`: whether predictions are for them.
         """
         launches, host = jobs[LAUNCHES].to_numpy(dtype=float), np.zeros(len(jobs))
         found = []

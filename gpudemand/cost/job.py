@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -39,6 +39,11 @@ def framework_of(model: Any) -> str:
     ):
         return "torch"
     raise InputError(f"model must be a torch.nn.Module, a keras.Model or an OpGraph; got {type(model).__name__}.")
+
+
+def tracer_of(model: Any) -> Callable[..., OpGraph]:
+    """What traces networks of its framework."""
+    return OpGraph.from_keras if framework_of(model) == "keras" else OpGraph.from_torch
 
 
 def fingerprint(model: Any, framework: str) -> Hashable:
@@ -437,9 +442,8 @@ class TrainingJob:
         return known[key]
 
     def _trace(self) -> OpGraph:
-        tracer = OpGraph.from_keras if self.framework == "keras" else OpGraph.from_torch
         mode = {"train": False} if self.mode == "inference" else {}
-        return tracer(self.model, self.input_shape, input_dtype=self.input_dtype, **mode)
+        return tracer_of(self.model)(self.model, self.input_shape, input_dtype=self.input_dtype, **mode)
 
     def __repr__(self) -> str:
         if self.run is not None:

@@ -217,10 +217,7 @@ def plausible_layouts(run: TrainingRun) -> list[TrainingRun]:
 
 
 def layouts_of(run: TrainingRun) -> list[TrainingRun]:
-    """The run with every layout in the usual degrees: tensor parallelism within a node, pipelines, and sharding.
-
-    Of a run whose degrees are known, with every sharding.
-    """
+    """The run in all layouts of usual degrees, tensors within a node; if degrees are known, with every sharding."""
     if run.parallel is not None:
         kinds = ("zero1", "none") if run.layout.pipeline > 1 else ("zero1", "zero2", "zero3", "fsdp", "none")
         return [replace(run, parallel=replace(run.layout, sharding=kind)) for kind in kinds]

@@ -88,12 +88,8 @@ def layer_activations(run: TrainingRun) -> float:
     return saved_activations(run, stage_layers(run) / run.model.depth, run.checkpointing or False)
 
 
-def recomputed_bytes(run: TrainingRun) -> float:
-    """Bytes of the layer that is recomputed, if layers are, with the scores that it makes beyond those it saves."""
-    return max(map(_recomputed_layer, run.stacks)) if run.checkpointing == "full" else 0.0
-
-
 def _recomputed_layer(run: TrainingRun) -> float:
+    """Bytes of the layer that is recomputed, with the scores that it makes beyond those it saves."""
     scores = _SCORES * run.model.heads * run.seq_len if run.job.attention == "eager" and not run.is_tuned else 0.0
     scores *= run.tokens_at_once / run.layout.tensor
     return _stack_activations(run, False) / run.model.layers + scores * (1.0 if run.is_mixed else 2.0)
@@ -149,8 +145,6 @@ def memory_terms(run: TrainingRun) -> dict[str, float]:
     ``several``, ``eager_fsdp``; ``allocator`` and ``process``, 1 where these count (`READINGS`); ``capacity``, bytes of
     the device.
 
-    References
-    ----------
     Rajbhandari et al., ZeRO, arXiv:1910.02054; Korthikanti et al., Reducing Activation Recomputation in Large
     Transformer Models, arXiv:2205.05198; Narayanan et al., arXiv:2104.04473.
     """
@@ -222,14 +216,16 @@ def _stage_terms(run: TrainingRun, stage: int) -> dict[str, float]:
         return amounts[0] / dense + amounts[1] / experts
 
     parameters = weight * held(_stage_parameters(run, stage), "parameters") + _adapter_bytes(run, trained)
+    # Sharded gradients go where the optimizer is, with ZeRO-Offload (Ren et al., arXiv:2101.06840) and FSDP.
+    away = run.job.offload in ("optimizer", "all") and layout.sharding != "none"
     return {
         "parameters": 0.0 if run.job.offload in ("parameters", "all") else parameters,
-        "gradients": 0.0 if _offloads_gradients(run) else gradient * held(trained, "gradients"),
+        "gradients": 0.0 if away else gradient * held(trained, "gradients"),
         "states": 0.0 if run.job.offload in ("optimizer", "all") else state * held(trained, "states"),
         "activations": saved_activations(
             run, layers_in_flight(run, stage) / run.model.depth, run.checkpointing or False
         ),
-        "recomputed": recomputed_bytes(run),
+        "recomputed": max(map(_recomputed_layer, run.stacks)) if run.checkpointing == "full" else 0.0,
         "logits": _logits(run, stage),
         "gathered": _gathered(run),
         "buffers": _buffers(run, sum(trained), gradient),
@@ -240,8 +236,9 @@ def _stage_terms(run: TrainingRun, stage: int) -> dict[str, float]:
 def _properties(run: TrainingRun) -> dict[str, float]:
     """What holds (1) or does not (0), and bytes of the device."""
     eager = run.layout.sharding in ("fsdp", "hsdp") and run.job.execution != "compiled"
+    transient = (run.accumulate or 1) == 1 and not _keeps_half_weights(run) and run.job.adapter is None
     return {
-        "transient": float(_frees_gradients(run)),
+        "transient": float(transient),
         "fused": float(run.is_fused),
         "fused_loss": float(fuses_loss(run)),
         "several": float(run.n_gpus > 1),
@@ -280,10 +277,6 @@ def _keeps_half_weights(run: TrainingRun) -> bool:
     return run.is_tuned or str(run.layout.sharding).startswith("zero")
 
 
-def _shard_size(run: TrainingRun) -> int:
-    return run.layout.shard_size(run.layout.replicas, run.job.hardware.node_gpus)
-
-
 def _stage_parameters(run: TrainingRun, stage: int) -> tuple[float, float]:
     """Parameters on a GPU of a stage: without the routed experts, and these."""
     layout, share = run.layout, stage_layers(run) / run.model.depth
@@ -316,19 +309,11 @@ def _adapter_bytes(run: TrainingRun, trained: tuple[float, float]) -> float:
     """
     if run.job.adapter is None:
         return 0.0
-    by = _shard_size(run) if run.layout.shards_parameters else 1
+    layout, node = run.layout, run.job.hardware.node_gpus
+    by = layout.shard_size(layout.replicas, node) if layout.shards_parameters else 1
     ends, kept = sum(_ends(run)), _SINGLE if by == 1 else _HALF
     beyond = kept - run.job.adapter.bits / 8.0 if run.is_mixed and run.job.adapter.bits < 16 else 0.0
-    return (_SINGLE * trained[0] + beyond * ends / run.layout.tensor / run.layout.pipeline) / by
-
-
-def _offloads_gradients(run: TrainingRun) -> bool:
-    """Sharded gradients go where the optimizer is, with ZeRO-Offload (Ren et al., arXiv:2101.06840) and FSDP."""
-    return run.job.offload in ("optimizer", "all") and run.layout.sharding != "none"
-
-
-def _frees_gradients(run: TrainingRun) -> bool:
-    return (run.accumulate or 1) == 1 and not _keeps_half_weights(run) and run.job.adapter is None
+    return (_SINGLE * trained[0] + beyond * ends / layout.tensor / layout.pipeline) / by
 
 
 def _logits(run: TrainingRun, stage: int) -> float:

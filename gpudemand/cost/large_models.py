@@ -328,10 +328,7 @@ class LargeModelPredictor:
         return MemoryBreakdown(table, total - context - parts["fragmentation"], total - context, total, str(likeliest))
 
     def max_batch_size(self, run: TrainingRun, probability: float = 0.95) -> int:
-        """Samples at once of each replica that fit with a probability, whatever its own; 0 if not even one does.
-
-        What else is unknown is as in the likeliest way to fill it in.
-        """
+        """Samples at once of a replica that fit with a probability, the rest as is likeliest; 0 if not even one."""
         likeliest = likeliest_way(run)
 
         def fits(size: int) -> bool:

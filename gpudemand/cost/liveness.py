@@ -37,8 +37,6 @@ def checkpoint_blocks(names: Sequence[str], producers: Sequence[Sequence[int]]) 
     such modules belong to none. A network with fewer than two of them is cut into pieces of equal length, the square
     root of the number of its operators. Blocks are numbered from 0; -1 is none.
 
-    References
-    ----------
     Chen, Xu, Zhang, Guestrin, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174, 2016.
     """
     stacked = _stacked(names, producers)
@@ -428,16 +426,13 @@ class Setting:
         return OPTIMIZER_STATES[check_choice("optimizer", self.optimizer, OPTIMIZER_STATES)]
 
     def optimizer_workspace(self, weights: Sequence[float]) -> float:
-        """Scratch bytes of the optimizer: a copy of all weights on a GPU (multi-tensor kernels), of one on a CPU.
-
-        SGD needs none: it updates in place.
-        """
+        """Scratch bytes: a copy of all weights on a GPU (multi-tensor kernels), of one on a CPU; none for SGD."""
         if self.device == "cuda":
             return 0.0 if self.optimizer in ("sgd", "momentum") else float(sum(weights))
         return 2.0 * max(weights, default=0.0) if self.optimizer.startswith("adam") else 0.0
 
 
-_DEFAULT = Setting()
+DEFAULT_SETTING = Setting()
 
 
 class _Step:
@@ -531,10 +526,7 @@ class _Step:
         return (max(fixed - HALF_WIDTH * layer.weights, 0.0) if self._setting.shards[2] > 1 else fixed), per_sample
 
     def _without_saving(self, layer: Layer) -> None:
-        """Scratch memory of inference: the output in another layout, and copies in another precision.
-
-        Under ``torch.inference_mode`` autocast caches no copies of weights.
-        """
+        """Scratch of inference: the output in another layout, and copies in another precision, none of them cached."""
         fixed, per_sample = layer.workspace
         self._tape.allocate_and_free("workspace", (fixed, min(per_sample, layer.output[1])))
         self._tape.allocate_and_free("transient", layer.copies)
@@ -669,7 +661,7 @@ def _calls(names: Sequence[str]) -> list[list[tuple[int, int]]]:
     return found
 
 
-def step_events(graph: OpGraph, setting: Setting = _DEFAULT) -> AllocationEvents:
+def step_events(graph: OpGraph, setting: Setting = DEFAULT_SETTING) -> AllocationEvents:
     """Allocation events of one training step (forward, loss, backward, optimizer), or of a forward pass."""
     layers = read_layers(graph, mixed_precision=setting.mixed_precision, cpu=setting.device == "cpu")
     item = graph.parameter_bytes / graph.n_parameters if graph.n_parameters else 4.0

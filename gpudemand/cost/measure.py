@@ -104,10 +104,7 @@ _TEXT = (
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a run: finished and all rows, estimated seconds left, and the last finished row.
-
-    The estimate is by the mean of the rows so far of each framework.
-    """
+    """Finished and all rows, seconds left by the mean of each framework's rows so far, and the last finished row."""
 
     done: int
     total: int
@@ -197,24 +194,9 @@ def measure_training_cost(
 
 
 def read_plan(plan: str | os.PathLike[str] | pd.DataFrame, networks: str = BUILT_IN) -> list[Configuration]:
-    """Read and validate a plan.
+    """Configurations of a plan, without duplicates: a CSV file or a table with the columns of `Configuration`.
 
-    Parameters
-    ----------
-    plan : path-like or DataFrame
-        A CSV file or a table with the columns of `Configuration`; missing ones take their defaults.
-    networks : str
-        Module that builds the networks; see `measure_training_cost`.
-
-    Returns
-    -------
-    list of Configuration
-        Without duplicates.
-
-    Raises
-    ------
-    InputError
-        If there is no such file, no row, or an invalid row; the message counts rows from 1.
+    Missing columns take their defaults. An `InputError` for an invalid row counts rows from 1.
     """
     known, jobs = load_networks(networks), dict[str, Configuration]()
     for number, row in enumerate(_plan_rows(plan), start=1):

@@ -21,17 +21,16 @@ import pandas as pd
 
 from gpudemand._array import STRING, FloatArray, IntArray
 from gpudemand._tables import aligned, titled_html
-from gpudemand._validation import check_choice, check_number
+from gpudemand._validation import check_number
 from gpudemand.cost.graph import OpGraph, check_graph, per_graph
-from gpudemand.cost.liveness import PARTS, AllocationEvents, Layer, Setting, read_layers, step_events
+from gpudemand.cost.liveness import DEFAULT_SETTING, PARTS, AllocationEvents, Layer, Setting, read_layers, step_events
 from gpudemand.units import GIB, format_gib
 
-_DEFAULT = Setting()
 #: Bytes of an element of the batch; token ids may take twice as many.
 _ITEM = 4.0
 
 
-def resident_bytes(graph: OpGraph, batch_sizes: Iterable[float], setting: Setting = _DEFAULT) -> FloatArray:
+def resident_bytes(graph: OpGraph, batch_sizes: Iterable[float], setting: Setting = DEFAULT_SETTING) -> FloatArray:
     """Lower bound on the memory of a training step, bytes, shape (n_batch_sizes,).
 
     Weights and other state, optimizer state and the batch, and beside them the largest of: all dense gradients,
@@ -92,13 +91,9 @@ def conv_workspace(graph: OpGraph) -> dict[str, tuple[FloatArray, FloatArray]]:
     channels-last order. ``columns``: the input unfolded into a matrix (im2col). ``winograd``: tiles of 4 x 4 positions.
     ``fourier``: tiles of 32 x 32, and transformed weights.
 
-    References
-    ----------
     Lavin, Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016; Mathieu, Henaff, LeCun, "Fast Training
     of Convolutional Networks through FFTs", ICLR 2014.
 
-    Examples
-    --------
     >>> from gpudemand.cost.graph import Operator
     >>> conv = Operator("Conv", "3x3", "", "conv2d", (1, 8, 4, 4), 18432.0, 576, 2304.0, 512.0, 512.0, 0.0)
     >>> workspace = conv_workspace(OpGraph.from_operators([conv], []))
@@ -143,11 +138,6 @@ class CachingAllocator:
     (best fit) and split if more than 1 MiB (of a small one, 512 bytes) would remain. Free neighbours are merged;
     segments are never returned to the device.
 
-    `allocated`, `reserved`: bytes allocated, and bytes taken from the device. `peak_allocated`: maximum of
-    `allocated` so far. Reserved bytes only grow.
-
-    References
-    ----------
     PyTorch, "CUDA semantics: memory management"; constants of PyTorch 1.12 to 2.9.
     """
 
@@ -265,8 +255,7 @@ SUMMARY_BATCHES = (1, 4, 16, 64, 256)
 class SimulatedMemory(NamedTuple):
     """Peak memory of a training step, bytes.
 
-    `allocated`: peak of the memory of tensors, including weights and the batch. `reserved`: reserved by the caching
-    allocator after two steps. `parts`: memory allocated at the peak by category, `gpudemand.cost.liveness.PARTS`.
+    `allocated`: tensors, with weights and batch. `reserved`: after two steps. `parts`: at the peak, by `PARTS`.
     """
 
     allocated: float
@@ -274,33 +263,11 @@ class SimulatedMemory(NamedTuple):
     parts: dict[str, float]
 
 
-def simulate_memory(graph: OpGraph, batch_size: int, setting: Setting | None = None) -> SimulatedMemory:
-    """Simulate the memory of a training step.
+def simulate_memory(graph: OpGraph, batch_size: int, setting: Setting = DEFAULT_SETTING) -> SimulatedMemory:
+    """Simulate the memory of a training step with a batch of samples, a positive whole number.
 
-    Parameters
-    ----------
-    graph : OpGraph
-        The network.
-    batch_size : int
-        Samples in a batch.
-    setting : Setting, optional
-        Optimizer, precision, checkpointing and kind of device; SGD in single precision on a GPU by default.
-
-    Returns
-    -------
-    SimulatedMemory
-
-    Raises
-    ------
-    InputError
-        If the batch size is not a positive whole number.
-
-    References
-    ----------
     Gao et al., "Estimating GPU Memory Consumption of Deep Learning Models" (DNNMem), ESEC/FSE 2020.
 
-    Examples
-    --------
     >>> from gpudemand.cost.graph import Operator
     >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
     >>> graph = OpGraph.from_operators([dense], [], n_parameters=650, n_trainable=650, parameter_bytes=2600.0)
@@ -309,7 +276,7 @@ def simulate_memory(graph: OpGraph, batch_size: int, setting: Setting | None = N
     (15360.0, 2097152.0)
     """
     samples = check_number("batch_size", batch_size, 1, integer=True)
-    return _simulate(_events(check_graph(graph), setting or Setting()), samples)
+    return _simulate(_events(check_graph(graph), setting), samples)
 
 
 def allocated_bytes(events: AllocationEvents, batch_sizes: Iterable[float]) -> FloatArray:
@@ -334,45 +301,30 @@ def _reserved(events: AllocationEvents, batch_size: float) -> float:
     return float(pool.reserved)
 
 
-def memory_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting | None = None) -> pd.DataFrame:
-    """Features of the memory of a training step, at several batch sizes: the input of `MemoryModel`.
+def memory_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting = DEFAULT_SETTING) -> pd.DataFrame:
+    """Features of the memory of a training step, the input of `MemoryModel`: a row a batch size.
 
-    Amounts never decrease with the batch.
+    In bytes, none of which decreases with the batch: ``allocated`` and ``part:<name>`` of `simulate_memory`;
+    ``segments``, the same with large tensors in segments of the caching allocator; ``largest``, the four largest
+    tensors together; ``workspace:<algorithm>`` of convolutions; ``resident``, the lower bound of `resident_bytes`.
 
-    Parameters
-    ----------
-    graph : OpGraph
-        The network.
-    batch_sizes : iterable of int
-        Samples in a batch.
-    setting : Setting, optional
-        As for `simulate_memory`.
-
-    Returns
-    -------
-    DataFrame
-        A row a batch size; bytes: ``allocated`` and ``part:<name>`` of `simulate_memory`; ``segments``, the same with
-        large tensors in segments of the caching allocator; ``largest``, the four largest tensors together;
-        ``workspace:<algorithm>`` of convolutions; ``resident``, the lower bound of `resident_bytes`. And ``operators``.
-
-    Examples
-    --------
     >>> from gpudemand.cost.graph import Operator
     >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
     >>> graph = OpGraph.from_operators([dense], [], n_parameters=650, n_trainable=650, parameter_bytes=2600.0)
     >>> memory_features(graph, [32, 64])[["batch_size", "allocated", "resident"]].to_numpy().tolist()
     [[32.0, 9216.0, 6480.0], [64.0, 13312.0, 7760.0]]
     """
-    chosen, batches = setting or Setting(), [float(batch) for batch in batch_sizes]
-    table = pd.DataFrame([_features(check_graph(graph), chosen, batch) for batch in batches])
-    return table.assign(resident=resident_bytes(graph, batches, chosen))
+    batches = [float(batch) for batch in batch_sizes]
+    table = pd.DataFrame([_features(check_graph(graph), setting, batch) for batch in batches])
+    return table.assign(resident=resident_bytes(graph, batches, setting))
 
 
-def interpolated_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting | None = None) -> pd.DataFrame:
+def interpolated_features(
+    graph: OpGraph, batch_sizes: Iterable[int], setting: Setting = DEFAULT_SETTING
+) -> pd.DataFrame:
     """`memory_features`, simulated at batch sizes 1, 2, 3, 4, 6, 8, 12, ... and interpolated linearly between them.
 
-    Amounts are convex in the batch but for the granularity of the allocator. Simulations are memoized. Raises an
-    `InputError` for a batch above `MOST_SAMPLES`.
+    Amounts are convex in the batch but for the granularity of the allocator. Simulations are memoized.
     """
     sizes = np.array(list(batch_sizes), dtype=float)
     check_number("batch_size", sizes.max(initial=1.0), 1, MOST_SAMPLES)
@@ -381,7 +333,7 @@ def interpolated_features(graph: OpGraph, batch_sizes: Iterable[int], setting: S
     knots = _KNOTS[np.unique([left, right])]
     exact = memory_features(graph, knots, setting)
     table = pd.DataFrame({name: np.interp(sizes, knots, values) for name, values in exact.items()})
-    return table.assign(resident=resident_bytes(graph, sizes, setting or Setting()))  # convex: not interpolated
+    return table.assign(resident=resident_bytes(graph, sizes, setting))  # convex: not interpolated
 
 
 @per_graph
@@ -418,8 +370,6 @@ def memory_summary(graph: OpGraph) -> dict[str, float]:
 
 #: Default workspace of cuBLAS, ``:4096:2:16:8`` KiB, allocated at the first matrix product.
 _CUBLAS = 8.125 * 2**20
-#: Whether a precision is mixed: products in half precision, weights in single.
-_MIXED = {"fp32": False, "tf32": False, "fp16": True, "bf16": True, "amp": True}
 #: Parts as they print; workspaces have a row of their own.
 _NAMES = {name: name.replace("_", " ") for name in PARTS if name not in ("workspace", "buckets")}
 _NAMES |= {"input": "the batch"}
@@ -472,58 +422,21 @@ class MemoryBreakdown:
 def memory_breakdown(
     graph: OpGraph,
     batch_size: int,
-    optimizer: str = "sgd",
+    setting: Setting = DEFAULT_SETTING,
     precision: str = "fp32",
     *,
-    checkpointing: bool = False,
-    inference: bool = False,
-    shards: tuple[int, int, int] = (1, 1, 1),
-    accumulate: int = 1,
-    buckets: float = 0.0,
     context_gib: float = 0.5,
 ) -> MemoryBreakdown:
     """Simulate the memory of a training step, or of inference, on a GPU, by category.
 
-    Parameters
-    ----------
-    graph : OpGraph
-        The network.
-    batch_size : int
-        Samples in a batch.
-    optimizer : {"sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw"}, default="sgd"
-        ``"momentum"`` is SGD with momentum.
-    precision : {"fp32", "tf32", "fp16", "bf16", "amp"}, default="fp32"
-        The last three are mixed precision.
-    checkpointing : bool, default=False
-        Blocks save only their inputs and are recomputed in the backward pass.
-    inference : bool, default=False
-        A forward pass without gradients instead of a training step; `optimizer` has no part in it.
-    shards : tuple of three int, default=(1, 1, 1)
-        GPUs that optimizer states, gradients and parameters are each divided over.
-    accumulate : int, default=1
-        Passes whose gradients are added up before an update; `batch_size` is that of one.
-    buckets : float, default=0.0
-        Bytes of the buckets that data parallelism reduces gradients in; a row of their own.
-    context_gib : float, default=0.5
-        Memory of driver and libraries before the first tensor: 0.3 on old cards to 0.9 on new ones, more without lazy
-        loading of kernels.
+    Not fitted to measurements; `MemoryModel` predicts the total more accurately. `precision` is what the title says.
+    `context_gib` is the memory of driver and libraries before the first tensor: 0.3 on old cards to 0.9 on new ones,
+    more without lazy loading of kernels.
 
-    Returns
-    -------
-    MemoryBreakdown
-        Simulated, not fitted to measurements; `MemoryModel` predicts the total more accurately.
-
-    Raises
-    ------
-    InputError
-        If the optimizer or precision is unknown, or the batch size is not a positive whole number.
-
-    Examples
-    --------
     >>> from gpudemand.cost.graph import Operator
     >>> dense = Operator("Gemm", "", "head", "linear", (1, 4096), 3.4e7, 2**24, 2.0**26, 16384.0, 16384.0, 16384.0)
     >>> sizes = {"n_parameters": 2**24, "n_trainable": 2**24, "parameter_bytes": 2.0**26, "name": "Head"}
-    >>> memory_breakdown(OpGraph.from_operators([dense], [], **sizes), 1024, "adam")
+    >>> memory_breakdown(OpGraph.from_operators([dense], [], **sizes), 1024, Setting("adam"))
     Head, a batch of 1,024, adam, fp32
     <BLANKLINE>
     part                 memory  share
@@ -539,20 +452,16 @@ def memory_breakdown(
     <BLANKLINE>
     allocated 320 MiB, reserved 386 MiB, on the device 898 MiB
     """
-    mixed = _MIXED[check_choice("precision", precision, _MIXED)]
     context = check_number("context_gib", context_gib, 0)
-    setting = Setting(
-        optimizer, mixed, checkpointing, inference=inference, shards=shards, accumulate=accumulate, buckets=buckets
-    )
     peak = simulate_memory(check_graph(graph), batch_size, setting)
     parts = {label: peak.parts[name] for name, label in _NAMES.items()}
-    parts |= {"buckets": buckets} if buckets else {}
+    parts |= {"buckets": setting.buckets} if setting.buckets else {}
     parts["workspace"] = _workspace_bytes(graph, batch_size)
     parts["allocator slack"] = max(peak.reserved - peak.allocated - parts["workspace"], 0.0)
     parts["context"] = context * GIB
     table = pd.DataFrame({"part": pd.Series(list(parts), dtype=STRING), "gib": [b / GIB for b in parts.values()]})
     total = sum(parts.values()) / GIB
-    what = "inference" if inference else optimizer
+    what = "inference" if setting.inference else setting.optimizer
     title = f"{graph.name}, a batch of {batch_size:,}, {what}, {precision}"
     return MemoryBreakdown(table, peak.allocated / GIB, total - context, total, title)
 

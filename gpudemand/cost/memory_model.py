@@ -16,7 +16,7 @@ from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import InputError, check_columns, check_number, stack_level, told
 from gpudemand.cost.gaussian_process import USUAL_SMS
 from gpudemand.cost.graph import OpGraph, check_graph
-from gpudemand.cost.liveness import Setting, step_events
+from gpudemand.cost.liveness import DEFAULT_SETTING, Setting, step_events
 from gpudemand.cost.memory import MOST_SAMPLES, allocated_bytes, interpolated_features
 from gpudemand.cost.regression import (
     ConformityScores,
@@ -65,32 +65,12 @@ class MemoryModel(IntervalMixin, BaseEstimator):
     with the batch and the network, so does the prediction. Intervals are conformal, from groups that were held out.
     Neither prediction nor interval goes below what must be resident, and no job fits into less.
 
-    Parameters
-    ----------
-    n_splits : int, default=5
-        Folds of whole groups, for the intervals.
-    random_state : int, default=0
-        Not used; as in `StepTimeModel`.
+    `n_splits`: folds of whole groups, for the intervals. `random_state`: not used; as in `StepTimeModel`.
+    `coefficients_`: of each term; ``start`` in GiB. `conformity_scores_`: errors of held-out groups,
+    ``log(y / prediction)``. `high_`: largest log sizes in training.
 
-    Attributes
-    ----------
-    coefficients_ : Series
-        Coefficient of each term; ``start`` in GiB.
-    conformity_scores_ : ConformityScores
-        Errors of held-out groups, ``log(y / prediction)``.
-    high_ : ndarray
-        Largest log sizes in training.
-
-    See Also
-    --------
-    gpudemand.cost.memory_features : The table it takes.
-
-    References
-    ----------
     Gao et al., "Estimating GPU Memory Consumption of Deep Learning Models" (DNNMem), ESEC/FSE 2020.
 
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> table = pd.DataFrame({name: rng.uniform(1, 8, 120) * 2**30 for name in AMOUNTS})
     >>> table = table.assign(batch_size=32.0, operators=100.0, resident=0.1 * table["allocated"])
@@ -111,20 +91,10 @@ class MemoryModel(IntervalMixin, BaseEstimator):
     def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> MemoryModel:
         """Fit coefficients and intervals.
 
-        Parameters
-        ----------
-        X : DataFrame of shape (n_jobs, n_features)
-            What `gpudemand.cost.memory_features` returns; ``device_sms`` beside it if jobs ran on several devices, and
-            ``context:loaded`` (0 or 1) if with several generations of CUDA.
-        y : array-like of shape (n_jobs,)
-            GiB. Which memory it is (allocated, reserved, of the device) is what will be predicted.
-        groups : array-like of shape (n_jobs,), optional
-            What new jobs will differ in (families of networks, devices). By default every row is a group.
-
-        Raises
-        ------
-        InputError
-            If columns are missing, or `y` holds values that are no amount of memory.
+        `X`: what `memory_features` returns; ``device_sms`` beside it if jobs ran on several devices, and
+        ``context:loaded`` (0 or 1) if with several generations of CUDA. `y`: GiB, shape (n_jobs,); which memory it is
+        (allocated, reserved, of the device) is what will be predicted. `groups`: what new jobs will differ in
+        (families of networks, devices); by default every row is a group.
         """
         X = check_columns(X, (*AMOUNTS, *_SIZES, BOUND), "X")
         y = check_costs(y, len(X), "are no amount of memory")
@@ -142,13 +112,7 @@ class MemoryModel(IntervalMixin, BaseEstimator):
         return self._predict(self._known(X), self.coefficients_)
 
     def predict_all(self, X: pd.DataFrame, levels: Sequence[float]) -> FloatArray:
-        """Predict, with intervals of several levels; see `predict` and `predict_interval`.
-
-        Returns
-        -------
-        ndarray of shape (n_jobs, 1 + 2 n_levels)
-            The prediction, then the lower and the upper end at each level.
-        """
+        """Predict, with intervals of several levels: shape (n_jobs, 1 + 2 n_levels), prediction, low, high, low, ..."""
         X = self._known(X)
         excess = self._excess(X)
         far = int((excess > _FAR).sum())
@@ -165,13 +129,6 @@ class MemoryModel(IntervalMixin, BaseEstimator):
         """Probability that each job takes at most `limit_gib`, by the errors of held-out groups, shape (n_jobs,).
 
         It is 0 where more must be resident, and never grows with the size of a job.
-
-        Parameters
-        ----------
-        X : DataFrame of shape (n_jobs, n_features)
-            As for `fit`.
-        limit_gib : float or array-like of shape (n_jobs,)
-            Available memory.
         """
         X = self._known(X)
         limit = np.asarray(limit_gib, dtype=float)
@@ -188,20 +145,13 @@ class MemoryModel(IntervalMixin, BaseEstimator):
             "feature_names": np.array(list(map(str, self.feature_names_in_)), dtype=str),
             "coefficient_names": np.array(list(self.coefficients_.index), dtype=str),
             "coefficients_": self.coefficients_.to_numpy(),
-            "conformity_scores_": self.conformity_scores_.scores,
-            "conformity_weights_": self.conformity_scores_.weights,
+            **self.conformity_scores_.to_arrays(),
             "high_": self.high_,
         }
 
     @classmethod
     def from_arrays(cls, arrays: Any) -> MemoryModel:
-        """Restore a model from what `to_arrays` returned, or from an opened ``.npz``.
-
-        Raises
-        ------
-        InputError
-            If arrays are missing, unknown, or of another type or shape.
-        """
+        """Restore what `to_arrays` returned, or an opened ``.npz``; names, types and shapes are checked."""
         arrays = check_arrays(arrays, _STORED)
         model = cls(*(int(value) for value in arrays["parameters"]))
         model.feature_names_in_ = np.array([str(name) for name in arrays["feature_names"]], dtype=object)
@@ -282,37 +232,14 @@ def max_batch_size(
     model: MemoryModel,
     graph: OpGraph,
     limit_gib: float,
-    setting: Setting | None = None,
+    setting: Setting = DEFAULT_SETTING,
     *,
     level: float = 0.95,
     device: Mapping[str, float] | None = None,
 ) -> int:
-    """Return the largest batch that fits with a probability of at least `level`.
+    """Largest batch that fits into `limit_gib` with a probability of at least `level`; 0 if none does.
 
-    Parameters
-    ----------
-    model : MemoryModel
-        Fitted.
-    graph : OpGraph
-        The network.
-    limit_gib : float
-        Available memory.
-    setting : Setting, optional
-        As for `gpudemand.cost.simulate_memory`.
-    level : float, default=0.95
-        Required probability.
-    device : mapping of str to float, optional
-        Columns about the device that the model was fitted with, such as ``device_sms``.
-
-    Returns
-    -------
-    int
-        0 if not even a batch of one fits.
-
-    Raises
-    ------
-    InputError
-        If the limit or the level is out of range.
+    `device`: columns about the device that the model was fitted with, such as ``device_sms``.
     """
     limit = check_number("limit_gib", limit_gib, 0, open_low=True)
     required = check_number("level", level, 0, 1)
@@ -325,7 +252,7 @@ def max_batch_size(
     return largest_that(fits, _guess(check_graph(graph), limit, setting))
 
 
-def _guess(graph: OpGraph, limit_gib: float, setting: Setting | None) -> int:
+def _guess(graph: OpGraph, limit_gib: float, setting: Setting) -> int:
     """Batch at which the tensors alone take half of the memory."""
-    one, many = allocated_bytes(step_events(graph, setting or Setting()), [1, 65])
+    one, many = allocated_bytes(step_events(graph, setting), [1, 65])
     return max(int((limit_gib * GIB / 2 - one) // max((many - one) / 64, 1.0)), 1)

@@ -49,15 +49,14 @@ def check_keras(framework: str, layout: str | None, execution: str | None) -> No
 class Configuration:
     """One row of a plan of measurements.
 
-    `framework`: {"torch", "keras"}; library. `network`: name in a module of networks. `input_size`: pixels a side, or
-    tokens. `channels`: of the image; 0 for tokens. `n_classes`: outputs of the classifier. `vocabulary`: distinct
-    tokens; 0 for images. `width`, `depth`: factors on the channels, and on the blocks of a stage. `batch_size`: samples
-    a step. `optimizer`: {"sgd", "momentum", "adam", "adamw"}; ``momentum`` is SGD with momentum 0.9. `precision`:
-    {"fp32", "tf32", "bf16"}; ``tf32`` exists on CUDA only; ``bf16`` is mixed precision. `layout`: {"contiguous",
-    "channels_last"}; memory order of images; Keras has the second only. `execution`: {"eager", "compiled"};
-    ``compiled`` is ``torch.compile``, or the graph of ``keras.Model.fit``; Keras is always compiled. `device`: {"cpu",
-    "cuda"}; kind of device. `threads`: threads of an operator on the CPU; 0 is the default of the framework. `repeat`:
-    number of the repetition; configurations that differ only in it are the same job. `seed`: seed of weights and data.
+    `framework`: {"torch", "keras"}. `input_size`: pixels a side, or tokens. `channels`: 0 for tokens. `vocabulary`:
+    distinct tokens; 0 for images. `width`, `depth`: factors on the channels, and on the blocks of a stage. `optimizer`:
+    {"sgd", "momentum", "adam", "adamw"}; ``momentum`` is SGD with momentum 0.9. `precision`: {"fp32", "tf32", "bf16"};
+    ``tf32`` exists on CUDA only; ``bf16`` is mixed precision. `layout`: {"contiguous", "channels_last"}; memory order
+    of images; Keras has the second only. `execution`: {"eager", "compiled"}; ``compiled`` is ``torch.compile``, or the
+    graph of ``keras.Model.fit``; Keras is always compiled. `device`: {"cpu", "cuda"}. `threads`: of an operator on the
+    CPU; 0 is the default of the framework. `repeat`: configurations that differ only in it are the same job. `seed`: of
+    weights and data.
     """
 
     framework: str
@@ -208,10 +207,6 @@ class Environment:
     gpudemand_version: str = field(default_factory=lambda: installed_version("gpudemand"))
     date: str = field(default_factory=lambda: datetime.now(UTC).date().isoformat())
 
-    def to_row(self) -> dict[str, object]:
-        """Return the columns `ENVIRONMENT_COLUMNS`."""
-        return asdict(self)
-
 
 ENVIRONMENT_COLUMNS = tuple(column.name for column in fields(Environment))
 
@@ -295,7 +290,7 @@ def measure(session: Session, sampling: Sampling, *, on_device: bool) -> dict[st
         **asdict(peaks),
         "model_gib": session.model_gib,
         "parameters": session.parameters,
-        **session.environment().to_row(),
+        **asdict(session.environment()),
     }
 
 

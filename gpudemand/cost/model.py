@@ -31,7 +31,6 @@ from gpudemand.cost.parallel import Parallel
 from gpudemand.cost.regression import interval_columns
 from gpudemand.cost.roofline import ring_seconds, step_terms
 from gpudemand.cost.step_time_model import ScriptEffect, StepTimeModel
-from gpudemand.datasets.devices import Device
 from gpudemand.datasets.registry import bundled_path
 from gpudemand.units import GIB
 
@@ -100,10 +99,7 @@ def memory_covariates(job: TrainingJob) -> dict[str, float]:
 
 
 def memory_inputs(jobs: Sequence[TrainingJob], settings: Sequence[Setting] | None = None) -> pd.DataFrame:
-    """Columns of `interpolated_features` and of `memory_covariates`, a row a job; equal simulations run once.
-
-    `settings`: of the simulations, if not those of `memory_setting`.
-    """
+    """Columns of `interpolated_features` (equal simulations run once) and of `memory_covariates`, a row a job."""
     graphs, positions = distinct_graphs(list(jobs))
     settings = [memory_setting(job) for job in jobs] if settings is None else list(settings)
     batches = [one_pass(job).batch_size for job in jobs]
@@ -119,9 +115,7 @@ def memory_inputs(jobs: Sequence[TrainingJob], settings: Sequence[Setting] | Non
     return pd.concat([pd.concat(parts).sort_index(), pd.DataFrame([covariates[key] for key in keys])], axis=1)
 
 
-def measured_jobs(
-    rows: pd.DataFrame, graphs: Mapping[Any, OpGraph], devices: Mapping[str, Device] | None = None
-) -> list[TrainingJob]:
+def measured_jobs(rows: pd.DataFrame, graphs: Mapping[Any, OpGraph]) -> list[TrainingJob]:
     """Jobs of measured rows.
 
     Parameters
@@ -130,8 +124,6 @@ def measured_jobs(
         What `measure_training_cost` returns.
     graphs : mapping of tuple to OpGraph
         `ARCHITECTURE` of a row -> its graph; see `gpudemand.cost.feature_table.trace_graphs`.
-    devices : mapping of str to Device, optional
-        Devices that the table of devices lacks, by ``device_name``.
 
     Returns
     -------
@@ -142,9 +134,9 @@ def measured_jobs(
     InputError
         If an architecture has no graph, or a device is not known.
     """
-    own, jobs = dict(devices or {}), []
+    jobs = []
     for row in rows.to_dict("records"):
-        key, name = tuple(row[column] for column in ARCHITECTURE), str(row["device_name"])
+        key = tuple(row[column] for column in ARCHITECTURE)
         if key not in graphs:
             raise InputError(f"graphs has no {row['network']} of {row['framework']} as measured; trace the rows first.")
         jobs.append(
@@ -153,7 +145,7 @@ def measured_jobs(
                 batch_size=int(row["batch_size"]),
                 optimizer=row["optimizer"],
                 precision=row["precision"],
-                device=own.get(name, name),
+                device=str(row["device_name"]),
                 layout=row["layout"],
                 execution=row["execution"],
                 framework_version=str(row["framework_version"]).partition(" ")[2] or None,
@@ -168,11 +160,7 @@ _CONTEXT_GIB, _NO_ROOM = 0.5, 1e-6
 
 
 class _TracedNetworks:
-    """Predictions for traced networks, as `LargeModelPredictor` makes them for runs.
-
-    `model_of`: the fitted model of a kind of device and a target. `effect`: of training scripts, on times of what is
-    trained on GPUs.
-    """
+    """Predictions for traced networks, as `LargeModelPredictor` makes them; `effect`: of training scripts on GPUs."""
 
     def __init__(self, model_of: Callable[[str, str], Any], effect: ScriptEffect | None = None) -> None:
         self._model_of, self._effect = model_of, effect
@@ -223,11 +211,10 @@ class _TracedNetworks:
 
     def breakdown(self, job: TrainingJob) -> MemoryBreakdown:
         """Simulated memory by purpose."""
-        pass_, setting = one_pass(job), memory_setting(job)
-        names = ("checkpointing", "inference", "shards", "accumulate", "buckets")
-        options = {name: getattr(setting, name) for name in names}
-        options["context_gib"] = _CONTEXT_GIB + _communicators_gib(job)
-        return memory_breakdown(pass_.graph, pass_.batch_size, pass_.optimizer, pass_.compute_precision, **options)
+        own, precision = memory_setting(job), job.compute_precision
+        setting = replace(own, device="cuda", mixed_precision=precision in ("fp16", "bf16"))
+        context = _CONTEXT_GIB + _communicators_gib(job)
+        return memory_breakdown(job.graph, one_pass(job).batch_size, setting, precision, context_gib=context)
 
 
 def _resident_gib(job: TrainingJob) -> float:
@@ -274,9 +261,7 @@ def accumulated_seconds(job: TrainingJob, first: float, single: float) -> float:
 
 #: File of a stored model that lists the others.
 MANIFEST = "model.json"
-#: Version of the stored files; 3 lists their checksums, 4 has step times by kind of kernel, 5 jobs that
-#: devices were calibrated with, 6 caches as work that is saved, 7 hosts, 8 memory as it
-#: was measured on an H200.
+#: Version of the stored files.
 _FORMAT = 8
 Models = dict[tuple[str, str], Any]
 #: What numpy and zipfile raise of a file that is none of theirs.
@@ -286,26 +271,19 @@ _DAMAGED = (
 )
 
 
-def save_models(folder: str | os.PathLike[str], models: Models, about: Mapping[str, Any]) -> None:
-    """Write models and a manifest; an older folder is replaced as a whole."""
-    with replace_folder(folder, MANIFEST, {"format": _FORMAT, **about}) as new:
-        for (kind, target), model in models.items():
-            np.savez_compressed(new / _file(kind, target), **model.to_arrays())
-
-
-def load_models(folder: Path, targets: Mapping[str, Any]) -> tuple[dict[str, Any], Models]:
-    """Read what `save_models` wrote, by classes of estimators with a method `from_arrays`."""
+def load_models(folder: Path) -> tuple[dict[str, Any], Models]:
+    """Manifest and models of a folder that `CostModel.save` wrote."""
     if not (folder / MANIFEST).is_file():
         raise InputError(f"there is no {MANIFEST} in {str(folder)!r}; give the folder that CostModel.save wrote.")
     manifest = read_manifest(folder, MANIFEST, _FORMAT)
     fitted_on = manifest.get("fitted_on")
     kinds = fitted_on if isinstance(fitted_on, dict) else {}
-    files = {(kind, target): _file(kind, target) for kind in kinds for target in targets}
+    files = {(kind, target): _file(kind, target) for kind in kinds for target in TARGETS}
     about = all(isinstance(data, dict) and isinstance(data.get("jobs"), int) for data in kinds.values())
     about = about and isinstance(manifest.get("random_state"), int | None)
     if not kinds or not about or set(files.values()) != set(manifest["files"]):
         raise InputError(f"{MANIFEST} and the files beside it disagree; copy or save the folder again.")
-    return manifest, {key: _restore(targets[key[1]], folder / file) for key, file in files.items()}
+    return manifest, {key: _restore(TARGETS[key[1]], folder / file) for key, file in files.items()}
 
 
 def _file(kind: str, target: str) -> str:
@@ -383,7 +361,7 @@ class CostModel:
         CostModel
         """
         source = bundled_path(f"cost/model/{MANIFEST}").parent if folder is None else Path(folder)
-        manifest, models = load_models(source, TARGETS)
+        manifest, models = load_models(source)
         model = cls(manifest.get("random_state", 0))
         model.fitted_on_, model.models_ = manifest["fitted_on"], models
         return model if host is None else model.on_one_host(host)
@@ -435,7 +413,10 @@ class CostModel:
         InputError
             If the folder holds anything but a saved model.
         """
-        save_models(folder, self._fitted(), {"random_state": self.random_state, "fitted_on": self.fitted_on_})
+        models, about = self._fitted(), {"random_state": self.random_state, "fitted_on": self.fitted_on_}
+        with replace_folder(folder, MANIFEST, {"format": _FORMAT, **about}) as new:
+            for (kind, target), model in models.items():
+                np.savez_compressed(new / _file(kind, target), **model.to_arrays())
         return Path(folder)
 
     @told("Fitting {}")

@@ -12,15 +12,13 @@ import warnings
 from pathlib import Path
 from typing import Any, Self
 
-import pandas as pd
-
 import gpudemand
 from gpudemand._child import Child, serve
 from gpudemand._validation import InputError, stack_level
 from gpudemand.cost.graph import OpGraph
-from gpudemand.cost.job import framework_of
+from gpudemand.cost.job import tracer_of
 from gpudemand.cost.networks import built
-from gpudemand.cost.operators import IncompleteTraceWarning, Operator, UnknownOperatorWarning
+from gpudemand.cost.operators import IncompleteTraceWarning, UnknownOperatorWarning
 
 _WARNINGS = {kind.__name__: kind for kind in (IncompleteTraceWarning, UnknownOperatorWarning)}
 #: The package of this process, wherever it lies, and nothing else beside it.
@@ -42,12 +40,7 @@ class NetworkTracer:
     """Graphs of what factories build, ``package.module:factory``: a function, a class, or a network.
 
     A context: the process in which networks are built is started for the first one and serves those after it, for
-    importing a framework takes longer than tracing.
-
-    Parameters
-    ----------
-    folder : Path
-        Where modules are looked for that are not installed.
+    importing a framework takes longer than tracing. `folder`: where modules are looked for that are not installed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -61,13 +54,7 @@ class NetworkTracer:
         self._close()
 
     def trace(self, place: str, input_shape: Any = None, input_dtype: Any = None) -> OpGraph:
-        """Graph of a network; shape and data type as for `OpGraph.from_torch` and `OpGraph.from_keras`.
-
-        Raises
-        ------
-        InputError
-            If the module or the factory is missing or fails, or the network cannot be traced.
-        """
+        """Graph of a network; shape and data type as for `OpGraph.from_torch` and `OpGraph.from_keras`."""
         if self._child is None:
             self._child = Child(["-c", _CHILD.format(__name__), str(Path(gpudemand.__file__).parent.parent)])
         folder = str(self._folder.resolve())
@@ -78,7 +65,7 @@ class NetworkTracer:
             raise InputError(answer["error"])
         for kind, text in answer["warnings"]:
             warnings.warn(text, _WARNINGS[kind], stacklevel=stack_level())
-        return _from_json(answer["graph"])
+        return OpGraph.from_dict(answer["graph"])
 
     def _last_words(self) -> str:
         assert self._child is not None
@@ -107,7 +94,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         except InputError as error:
             return {"error": str(error)}
     said = [[type(one.message).__name__, str(one.message)] for one in caught]
-    return {"graph": _to_json(graph), "warnings": [one for one in said if one[0] in _WARNINGS]}
+    return {"graph": graph.to_dict(), "warnings": [one for one in said if one[0] in _WARNINGS]}
 
 
 def _traced(place: str, shape: Any, dtype: Any) -> OpGraph:
@@ -118,7 +105,7 @@ def _traced(place: str, shape: Any, dtype: Any) -> OpGraph:
         hint = "install it, or put it beside the plan" if isinstance(error, ModuleNotFoundError) else "mend it"
         raise InputError(f"{module!r} cannot be imported ({type(error).__name__}: {error}); {hint}.") from error
     model = built(found, name, module)
-    trace = OpGraph.from_keras if framework_of(model) == "keras" else OpGraph.from_torch
+    trace = tracer_of(model)
     if shape is None and trace == OpGraph.from_torch:
         raise InputError(f"{place!r} is of PyTorch and needs input, the shape of one sample: input = [3, 224, 224].")
     return trace(model, shape, input_dtype=dtype)
@@ -130,20 +117,3 @@ def _shapes(given: Any) -> Any:
         return {name: tuple(shape) for name, shape in given.items()}
     several = isinstance(given, list) and bool(given) and isinstance(given[0], list)
     return [tuple(shape) for shape in given] if several else None if given is None else tuple(given)
-
-
-_TABLES = ("nodes", "kernels")
-
-
-def _to_json(graph: OpGraph) -> dict[str, Any]:
-    fields = vars(graph) | {"edges": graph.edges.tolist()}
-    return fields | {name: fields[name].to_dict("list") for name in _TABLES if fields[name] is not None}
-
-
-def _from_json(fields: dict[str, Any]) -> OpGraph:
-    tables = {name: pd.DataFrame(fields.pop(name)) for name in _TABLES if fields[name] is not None}
-    fields |= {"input_shapes": tuple(map(tuple, fields["input_shapes"])), "caveats": tuple(fields["caveats"])}
-    nodes = tables["nodes"].assign(output_shape=tables["nodes"]["output_shape"].map(tuple))
-    rows = [Operator._make(row) for row in nodes.itertuples(index=False, name=None)]
-    edges = [(producer, consumer) for producer, consumer in fields.pop("edges")]
-    return OpGraph.from_operators(rows, edges, **fields | {"kernels": tables.get("kernels")})

@@ -85,10 +85,7 @@ def run_file(path: Path) -> Any:
 
 
 def built(module: Any, name: str, where: str) -> Any:
-    """Call the factory of a module, a function without parameters or a class that needs none; or take its model.
-
-    `where`: what the module is called in errors.
-    """
+    """Call the factory of a module, a function or class without parameters, or take its model; errors name `where`."""
     if not hasattr(module, name):
         public = [word for word in vars(module) if not word.startswith("_")]
         raise InputError(f"{where} has no {name!r}.{nearest(name, public)}")

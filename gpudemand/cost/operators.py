@@ -203,19 +203,10 @@ class Kernel(NamedTuple):
     is_double: bool = False
 
 
-def weighted_flops(positions: float, weights: float) -> float:
-    """Operations of a layer that uses each of its weights once at every position.
+def product_flops(outputs: float, inner: float) -> float:
+    """Operations of `outputs` sums over `inner` products; of a layer, of its positions and the elements of its weights.
 
-    `positions`: convolution: batch x output positions (input positions if transposed); dense layer: batch x tokens;
-    recurrent layer: batch x time steps. `weights`: elements of the weights.
-    """
-    return 2.0 * positions * weights
-
-
-def matmul_flops(outputs: float, inner: float) -> float:
-    """Operations of a matrix product of `outputs` elements, each a sum over `inner` products.
-
-    >>> matmul_flops(10 * 10, 64)
+    >>> product_flops(10 * 10, 64)
     12800.0
     """
     return 2.0 * outputs * inner
@@ -251,7 +242,7 @@ def einsum_flops(equation: str, shapes: Sequence[Sequence[int]], outputs: float)
         before, _, after = term.partition("...")
         extents |= dict(zip(before, shape, strict=False)) | dict(zip(after[::-1], shape[::-1], strict=False))
     summed = [extent for name, extent in extents.items() if name not in result]
-    return matmul_flops(outputs, math.prod(summed)) if summed and len(shapes) > 1 else 0.0
+    return product_flops(outputs, math.prod(summed)) if summed and len(shapes) > 1 else 0.0
 
 
 #: Width of half precision, as a share of single precision.
@@ -281,11 +272,6 @@ def autocast_width(type_: str, operator: str, inputs: Sequence[float], has_param
     if runs_in_single(type_, operator.lower()) or (has_parameters and type_ not in _MIXED_INPUT_TYPES):
         return 1.0
     return max(inputs, default=1.0)
-
-
-def runs_in_half(type_: str) -> bool:
-    """Whether autocast runs a canonical type in half precision."""
-    return type_ in HALF_TYPES
 
 
 def runs_in_single(type_: str, operator: str) -> bool:

@@ -16,7 +16,6 @@ from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.model import CostModel
-from gpudemand.cost.operators import Operator
 from gpudemand.cost.parallel import LoRA
 from gpudemand.cost.step_time_model import FarFromTrainingWarning
 from gpudemand.datasets.devices import Device, device, devices
@@ -61,8 +60,6 @@ class Training(NamedTuple):
 def kinds() -> list[str]:
     """Names of the kinds of networks of the reference mix.
 
-    Examples
-    --------
     >>> kinds()
     ['vision_small', 'vision_large', 'language_small', 'language_large', 'recommendation', 'sequence']
     """
@@ -223,15 +220,7 @@ def _trainings() -> tuple[Training, ...]:
 
 
 def _stored(row: Mapping[str, Any]) -> Training:
-    nodes = pd.DataFrame(row["nodes"]).assign(name="", operator="")
-    operators = [Operator(**{**one, "output_shape": tuple(one["output_shape"])}) for one in nodes.to_dict("records")]
-    kernels = None if row["kernels"] is None else pd.DataFrame(row["kernels"])
-    about = {name: row[name] for name in ATTRIBUTES}
-    shapes = tuple(tuple(int(size) for size in shape) for shape in row["input_shapes"])
-    edges = np.reshape(row["edges"], (-1, 2)).tolist()
-    graph = OpGraph.from_operators(
-        operators, map(tuple, edges), name=row["network"], kernels=kernels, input_shapes=shapes, **about
-    )
-    return Training(
-        row["kind"], graph, row["precision"], {"batch_size": row["batch_size"], "optimizer": row["optimizer"]}
-    )
+    fields = {name: row[name] for name in ("nodes", "kernels", "input_shapes", *ATTRIBUTES)}
+    graph = OpGraph.from_dict({**fields, "edges": np.reshape(row["edges"], (-1, 2)).tolist(), "name": row["network"]})
+    options = {"batch_size": row["batch_size"], "optimizer": row["optimizer"]}
+    return Training(row["kind"], graph, row["precision"], options)

@@ -177,12 +177,8 @@ def _framework(X: pd.DataFrame) -> FloatArray:
 
 
 class ConformityScores(NamedTuple):
-    """Log errors of held-out rows in units of their predicted scale, sorted, with their weights.
+    """Log errors of held-out rows in units of their predicted scale, ascending, and weights that sum to 1: (n_rows,).
 
-    `scores`: shape (n_rows,); in ascending order. `weights`: shape (n_rows,); they sum to 1.
-
-    References
-    ----------
     Vovk, Gammerman, Shafer, "Algorithmic Learning in a Random World", Springer 2005.
     """
 
@@ -194,6 +190,10 @@ class ConformityScores(NamedTuple):
         """Sort scaled errors; a group of n rows weighs ``sqrt(n)``, so that large groups do not dominate."""
         weights, order = 1.0 / np.sqrt(np.bincount(groups)[groups]), np.argsort(errors, kind="stable")
         return cls(errors[order], weights[order] / weights.sum())
+
+    def to_arrays(self) -> dict[str, FloatArray]:
+        """Plain arrays, of the names that stored models have."""
+        return {"conformity_scores_": self.scores, "conformity_weights_": self.weights}
 
     def quantile(self, coverage: float) -> float:
         """Conformal quantile of the absolute scores."""

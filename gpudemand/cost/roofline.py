@@ -15,7 +15,7 @@ import pandas as pd
 
 from gpudemand._array import BoolArray, FloatArray
 from gpudemand._validation import InputError, check_columns, check_length
-from gpudemand.cost.graph import OpGraph, check_graphs, per_graph
+from gpudemand.cost.graph import OpGraph, per_graph
 from gpudemand.cost.graph_features import step_kernels, time_steps
 from gpudemand.cost.host import LAUNCHES, STEP_LAUNCHES, TENSOR_LAUNCHES
 from gpudemand.cost.operators import KINDS, MATRIX_KINDS
@@ -52,8 +52,6 @@ def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> d
     (what the backward pass does not hide), ``messages`` (a launch per layer and doubling of GPUs), ``straggle`` (of
     the slowest GPU, per doubling).
 
-    References
-    ----------
     Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69, 2009.
     Li et al., "PyTorch Distributed: experiences on accelerating data parallel training", VLDB 13(12), 2020.
     """
@@ -138,15 +136,11 @@ def step_terms(jobs: pd.DataFrame, graphs: Sequence[OpGraph]) -> pd.DataFrame:
     with perfect overlap: operations over peak, or bytes of the parameters over bandwidth, whichever is longer. Training
     includes the backward pass, checkpointing a second forward pass.
 
-    References
-    ----------
     Williams, Waterman, Patterson, "Roofline", Communications of the ACM 52, 2009.
     """
     jobs = check_columns(jobs, STEP_COLUMNS, "jobs")
     check_length("graphs", graphs, len(jobs))
-    keys = pd.DataFrame(
-        {"graph": [id(graph) for graph in check_graphs(graphs)], "half": jobs["precision"].isin(_HALF).to_numpy()}
-    )
+    keys = pd.DataFrame({"graph": [id(graph) for graph in graphs], "half": jobs["precision"].isin(_HALF).to_numpy()})
     parts = [
         _terms(graphs[rows[0]], bool(half), jobs.iloc[rows]).set_axis(rows)
         for (_, half), rows in keys.groupby(["graph", "half"], sort=False).indices.items()

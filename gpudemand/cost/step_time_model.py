@@ -110,12 +110,9 @@ class ScriptEffect(NamedTuple):
     ratio of a project never seen is around `mean` with Student's t and a scale of `spread`; what the prediction of the
     bare step may err by comes on top.
 
-    `mean`: mean log ratio over projects. `spread`: standard deviation of the log ratio of a project never seen around
-    it. `projects`: published projects that tell them. `start_s`: seconds of a script's step beside those that the ratio
-    applies to, whatever the network: batches are handed over, losses read.
+    `projects`: published ones that tell `mean` and `spread`. `start_s`: seconds of a script's step beside those that
+    the ratio applies to, whatever the network: batches are handed over, losses read.
 
-    References
-    ----------
     Meeker, Hahn, Escobar, "Statistical Intervals", Wiley 2017, 4.7: prediction interval of one more normal observation.
     """
 
@@ -294,10 +291,7 @@ class Calibration:
         return change
 
     def fit_jobs(self, keys: IntArray, measured: FloatArray) -> None:
-        """Fit the factors of each job to what was measured of it, now and before; of the same work the last counts.
-
-        `measured`: as `rows`.
-        """
+        """Fit each job's factors to all that was measured of it (`rows`); of the same work the last counts."""
         for key in np.unique(keys):
             number, new = int(key), measured[keys == key]
             rows = self.rows.get(number, new[:0])
@@ -458,13 +452,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
     `conformity_scores_`: scaled absolute log errors of held-out groups. `ood_threshold_`: distance from the training
     data beyond which a job is out of distribution.
 
-    References
-    ----------
     Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006.
-
-    Examples
-    --------
-    Predict half a second of matrix products at the peak, which took 1.7 times as long in training:
     """
 
     def __init__(self, max_rows: int = 2000, random_state: int = 0) -> None:
@@ -508,7 +496,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
             self.coefficients_ = fit_training_coefficients(terms[known], device[known], X[known])
             work = terms.to_numpy(dtype=float) @ self.coefficients_.to_numpy()
             self.hosts_ = Hosts.fit(_hosted(X), y, np.where(np.isfinite(profiled), profiled, work))
-            host = launches * np.exp(self._host_logs(X))
+            host = launches * np.exp(self.hosts_.of(list(X["device_name"]))[0])
             device = np.where(np.isfinite(profiled), profiled, device_seconds(y, host))
             if np.isfinite(device).sum() < _LEAST_KNOWN:  # the host bounds all of them: they are taken as they are
                 return np.ones(len(y), dtype=bool), y
@@ -539,8 +527,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         correction is conditioned on the latter, and on an effect that they have in common, beside what was measured
         there before. With `jobs`, each measured job has factors for its fixed work, for the rest, for the exchange
         between GPUs and for the host, which hold at all batch sizes and on any number of GPUs, and are fitted to all
-        that was ever measured of it. A column ``device_time_s`` of
-        `X` holds seconds of the device, where a profiler told.
+        that was ever measured of it. A column ``device_time_s`` of `X` holds what a profiler told.
         """
         check_is_fitted(self, "coefficients_")
         X, y = _checked(X), check_costs(y, len(X), "are no times")
@@ -577,8 +564,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
             **self.calibration_.to_arrays(self.gp_inputs_),
             **self.hosts_.to_arrays(),
             "dual_coef_": self.dual_coef_,
-            "conformity_scores_": self.conformity_scores_.scores,
-            "conformity_weights_": self.conformity_scores_.weights,
+            **self.conformity_scores_.to_arrays(),
             **dict(zip(_INPUT_KEYS, self.gp_inputs_, strict=True)),
             **{f"error_scale_{part}": array for part, array in self.error_scale_._asdict().items()},
         }
@@ -613,9 +599,6 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         work = split_work(self._terms(X), self.coefficients_) * np.exp(correction)[:, None]
         logs, deviations = self.hosts_.of(list(X["device_name"]))
         return Parts(work, _launches(X) * np.exp(logs), scale, deviations), change, distances
-
-    def _host_logs(self, X: pd.DataFrame) -> FloatArray:
-        return self.hosts_.of(list(X["device_name"]))[0]
 
     def _correct(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Log corrections, what calibration adds on the devices, error scales, and distances."""

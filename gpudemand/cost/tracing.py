@@ -419,11 +419,7 @@ def import_without_triton() -> None:
 
 @contextmanager
 def quiet_tensorflow() -> Iterator[None]:
-    """Import TensorFlow inside this block without its messages on standard error.
-
-    They are written before logging can be configured, so the file descriptor is redirected. The block has no effect
-    once TensorFlow is imported.
-    """
+    """Import TensorFlow without its messages, written to the file descriptor before logging can be configured."""
     if "tensorflow" in sys.modules:
         yield
         return

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudemand.cost.operators import attention_flops, einsum_flops, weighted_flops
+from gpudemand.cost.operators import attention_flops, einsum_flops, product_flops
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_einstein_sums(equation, shapes, outputs, expected):
 
 
 def test_formulas_agree_where_they_overlap():
-    assert weighted_flops(10, 4 * 5) == einsum_flops("ti,io->to", [(10, 4), (4, 5)], 50)
+    assert product_flops(10, 4 * 5) == einsum_flops("ti,io->to", [(10, 4), (4, 5)], 50)
     query, key = (2, 4, 10, 8), (2, 4, 12, 8)
     scores = einsum_flops("bhqd,bhkd->bhqk", [query, key], 2 * 4 * 10 * 12)
     assert attention_flops(query, key, key) == 2 * scores

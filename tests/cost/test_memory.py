@@ -594,20 +594,18 @@ def test_largest_number_by_bisection() -> None:
 
 
 def test_breakdown_adds_up(resnet: OpGraph) -> None:
-    table = memory_breakdown(resnet, 64, "adam", context_gib=0.7)
+    table = memory_breakdown(resnet, 64, Setting("adam"), context_gib=0.7)
     parts = table.to_frame().set_index("part")["gib"]
     assert parts.sum() == pytest.approx(table.device_gib)
     assert parts["context"] == 0.7
     assert parts["activations"] > parts["gradients"] > 0
     assert "optimizer state" in repr(table)
     assert "<table" in table._repr_html_()
-    assert memory_breakdown(resnet, 64, precision="amp").allocated_gib < table.allocated_gib
-    inference = memory_breakdown(resnet, 64, "adam", inference=True)
+    assert memory_breakdown(resnet, 64, Setting(mixed_precision=True)).allocated_gib < table.allocated_gib
+    inference = memory_breakdown(resnet, 64, Setting("adam", inference=True))
     assert "inference, fp32" in repr(inference)
     assert inference.to_frame().set_index("part")["gib"][["gradients", "optimizer state"]].sum() == 0
     assert inference.allocated_gib < 0.5 * table.allocated_gib
-    with pytest.raises(InputError, match="precision"):
-        memory_breakdown(resnet, 64, precision="fp17")
 
 
 def test_memory_between_simulated_batch_sizes_is_interpolated(resnet):

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pickle
 import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import gpudemand.cost
 from gpudemand._tables import format_amount
 from gpudemand.cost.graph import Operator, OpGraph
+from gpudemand.cost.operators import Kernel
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -45,6 +48,20 @@ def test_graph_is_immutable_and_can_be_pickled():
     copy = pickle.loads(pickle.dumps(graph))
     assert copy.nodes.equals(graph.nodes)
     assert repr(copy) == repr(graph)
+
+
+@pytest.mark.parametrize("rows", [[row(), row(type="Add", name="sum")], []], ids=["two", "empty"])
+def test_graph_goes_through_json(rows):
+    kernels = pd.DataFrame([Kernel("gemm", flops=2.0)]) if rows else None
+    about = {"name": "net", "kernels": kernels, "input_shapes": ((4,),), "caveats": ("a loop",)}
+    graph = OpGraph.from_operators(rows, [(0, 1)] if rows else [], **about)
+    copy = OpGraph.from_dict(json.loads(json.dumps(graph.to_dict())))
+    assert copy.nodes.to_dict("list") == graph.nodes.to_dict("list")
+    assert copy.edges.tolist() == graph.edges.tolist()
+    assert (copy.input_shapes, copy.caveats, repr(copy)) == (graph.input_shapes, graph.caveats, repr(graph))
+    assert (copy.kernels is None) if kernels is None else copy.kernels.equals(kernels)
+    nameless = graph.to_dict() | {"nodes": graph.nodes.drop(columns=["name", "operator"]).to_dict("list")}
+    assert OpGraph.from_dict(nameless).flops == graph.flops
 
 
 def test_empty_graph_prints():
