@@ -70,6 +70,15 @@ def solve_each(a: FloatArray, b: FloatArray) -> FloatArray:
         return np.asarray(np.linalg.solve(a, b[..., None])[..., 0])
 
 
+def unmasked(values: object) -> object:
+    """Return what is given; of a masked array floats, NaN where it is masked.
+
+    >>> unmasked(np.ma.masked_greater([1, 99], 50))
+    array([ 1., nan])
+    """
+    return np.ma.filled(values.astype(float), np.nan) if isinstance(values, np.ma.MaskedArray) else values
+
+
 @cache
 def _libraries() -> ThreadpoolController:
     # SciPy has a BLAS of its own, which must be loaded to be limited. Finding the libraries is slow: do it once.

@@ -6,12 +6,16 @@ import contextlib
 import difflib
 import logging
 import os
+import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sized
 from contextlib import contextmanager, suppress
+from datetime import date
+from decimal import Decimal
 from functools import wraps
+from numbers import Real
 from traceback import walk_stack
 from typing import Any, TypeVar, cast
 
@@ -103,6 +107,11 @@ def check_number(
     raise InputError(f"{name} must be {kind} {allowed}; got {shorten(value)!r}.")
 
 
+def check_seed(random_state: object) -> int:
+    """Return a seed: a whole number of 32 bits, as scikit-learn takes it."""
+    return int(check_number("random_state", random_state, 0, 2**32 - 1, integer=True))
+
+
 def check_length(name: str, given: Sized, expected: int, of: str = "jobs") -> None:
     """Raise an `InputError` unless there is one value for each of what is counted."""
     if len(given) != expected:
@@ -152,30 +161,70 @@ def as_pandas(table: object, what: str) -> pd.DataFrame:
         frame = pd.DataFrame(dict(enumerate(columns)), index=range(arrow.num_rows)).set_axis(arrow.column_names, axis=1)
     else:
         raise InputError(f"{what} must be a table (pandas, polars, pyarrow ...); got {type(table).__name__}.")
+    _check_one_level(frame, what)
     if not frame.columns.is_unique:
         twice = frame.columns[frame.columns.duplicated()][0]
         raise InputError(f"{what} has the column {shorten(twice)!r} more than once; rename or drop one.")
-    return frame
+    # As set_index(..., drop=False) leaves it; pandas groups and sorts by no name that is both.
+    names = [None if name in frame.columns else name for name in frame.index.names]
+    return frame if names == list(frame.index.names) else frame.rename_axis(index=names)
+
+
+def _check_one_level(frame: pd.DataFrame, what: str) -> None:
+    """Raise an `InputError` for columns of several levels, as a pivot makes them."""
+    if isinstance(frame.columns, pd.MultiIndex):
+        raise InputError(f"{what} has columns of several levels; keep one: {what}.droplevel(0, axis=1), for example.")
 
 
 def as_wide(table: object) -> pd.DataFrame:
     """Return a wide table of usage as pandas: a row a user, and times as columns where these are times.
 
-    Tables without an index have their users in the column ``unique_id``, and times as text in the names of columns.
+    Users may be named in the column ``unique_id``, and times be periods, dates or ISO text, as in a table from a file.
     """
-    if isinstance(table, pd.DataFrame):
-        columns = table.columns
-        if isinstance(columns, pd.CategoricalIndex):
-            columns = columns.astype(columns.categories.dtype)
-        columns = columns.infer_objects()
-        is_time = pd.api.types.is_datetime64_any_dtype(columns.dtype)
-        return table.set_axis(pd.DatetimeIndex(columns), axis=1) if is_time else table
-    frame = as_pandas(table, "usage")
+    frame = table if isinstance(table, pd.DataFrame) else as_pandas(table, "usage")
+    _check_one_level(frame, "usage")
+    if "unique_id" in frame.columns and "ds" in frame.columns:
+        raise InputError("usage is a long table, a row a series and time; make it wide: gpudemand.to_wide(usage).")
     frame = frame.set_index("unique_id") if "unique_id" in frame.columns else frame
+    if (times := _times(frame.columns)) is not None:
+        return frame.set_axis(times, axis=1)
+    if any(isinstance(name, (date, pd.Period)) for name in frame.columns):
+        raise InputError(
+            "the columns of usage are not all times of one zone; keep those that are, with the users as index."
+        )
+    # Users may be called by eight digits.
+    if _times(frame.index) is not None and not all(str(name).isdigit() for name in frame.index):
+        raise InputError("usage has times as rows, and must have them as columns; transpose it: usage.T.")
+    return frame
+
+
+#: Text that is a date: a year alone, or "today", is none.
+_ISO_DATE = re.compile(r"\d{4}-\d|\d{8}")
+_UTC_OFFSET = re.compile(r":\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)$")
+
+
+def _times(names: pd.Index) -> pd.DatetimeIndex | None:
+    """Names of columns or rows as times, None where they are not times."""
+    if isinstance(names, pd.MultiIndex) or names.empty:
+        return None
+    if isinstance(names, pd.CategoricalIndex):
+        names = names.astype(names.categories.dtype)
+    names = names.infer_objects()
+    if isinstance(names, pd.PeriodIndex):
+        return names.to_timestamp()
+    if names.inferred_type == "date":
+        names = pd.Index(map(str, names))
+    elif pd.api.types.is_datetime64_any_dtype(names.dtype):
+        return pd.DatetimeIndex(names)
+    if not all(isinstance(name, str) and _ISO_DATE.match(name) for name in names):
+        return None
+    if len({found and found[2] for found in map(_UTC_OFFSET.search, names)}) > 1:
+        cure = "pd.to_datetime(..., utc=True).tz_convert(zone)"
+        raise InputError(f"the times of usage are text with several offsets from UTC; give them one zone: {cure}.")
     try:
-        return frame.set_axis(pd.to_datetime(frame.columns, format="ISO8601"), axis=1)
+        return pd.DatetimeIndex(pd.to_datetime(names, format="ISO8601"))
     except ValueError:
-        return frame
+        return None
 
 
 def _with_plain_columns(frame: pd.DataFrame) -> pd.DataFrame:
@@ -222,6 +271,21 @@ def check_columns(frame: object, required: Iterable[str], what: str) -> pd.DataF
     return table
 
 
+def check_features(X: object, required: Iterable[str] = ()) -> pd.DataFrame:
+    """Return features as pandas that have some columns; numbers are numbers also where they are stored as objects.
+
+    >>> check_features(pd.DataFrame({"batch": [8, 16], "optimizer": ["sgd", "adam"]}, dtype=object)).dtypes["batch"]
+    dtype('int64')
+    """
+    table = as_pandas(X, "X").infer_objects()
+    require_names(table.columns, required, "X")
+    for name in table.columns[[dtype.kind == "O" for dtype in table.dtypes]]:
+        known = table[name].dropna()
+        if len(known) and all(isinstance(value, (Real, Decimal)) for value in known):
+            table[name] = as_numbers(table[name].map(float, na_action="ignore"), f"X[{name!r}]")
+    return table
+
+
 def require_names(names: Iterable[object], required: Iterable[str], what: str, hint: str = "") -> None:
     """Raise an `InputError`, with a hint at what to do, if a required column is not among the names of the columns."""
     present = list(names)
@@ -241,17 +305,7 @@ def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
     in_index = {"unique_id", "ds"} & set(given.index.names)
     hint = " Take what is in the index: usage.reset_index()." if in_index else ""
     require_names(given.columns, ("unique_id", "ds", "y"), "usage", hint)
-    # Python datetimes are datetimes; text is not parsed.
-    frame = given[["unique_id", "ds", "y"]].assign(ds=given["ds"].infer_objects())
-    if frame.empty:
-        raise InputError("usage has no rows; there is nothing to work on.")
-    if missing := int(frame["unique_id"].isna().sum()):
-        raise InputError(f"the column unique_id of usage holds {missing} missing names; fill them.")
-    _check_names(frame["unique_id"])
-    if not pd.api.types.is_datetime64_any_dtype(frame["ds"]):
-        raise InputError(f"the column ds of usage must hold datetimes; {_how_to_convert(frame['ds'])}.")
-    if missing := int(frame["ds"].isna().sum()):
-        raise InputError(f"the column ds of usage holds {missing} missing times; drop or repair those rows.")
+    frame = check_keys(given[["unique_id", "ds", "y"]], "usage")
     y = as_numbers(frame["y"], "usage['y']")
     if not allow_missing and np.isnan(y).any():
         raise InputError(
@@ -271,7 +325,25 @@ def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
     return frame
 
 
-def _check_names(names: pd.Series) -> None:
+def check_keys(table: pd.DataFrame, what: str) -> pd.DataFrame:
+    """Return a table whose ``unique_id`` are names and whose ``ds`` are datetimes, all present; raise if they are not.
+
+    Python datetimes are datetimes; text is not parsed.
+    """
+    frame = table.assign(ds=table["ds"].infer_objects())
+    if frame.empty:
+        raise InputError(f"{what} has no rows; there is nothing to work on.")
+    if missing := int(frame["unique_id"].isna().sum()):
+        raise InputError(f"the column unique_id of {what} holds {missing} missing names; fill them.")
+    _check_names(frame["unique_id"], what)
+    if not pd.api.types.is_datetime64_any_dtype(frame["ds"]):
+        raise InputError(f"the column ds of {what} must hold datetimes; {_how_to_convert(frame['ds'], what)}.")
+    if missing := int(frame["ds"].isna().sum()):
+        raise InputError(f"the column ds of {what} holds {missing} missing times; drop or repair those rows.")
+    return frame
+
+
+def _check_names(names: pd.Series, what: str) -> None:
     """Raise an `InputError` for names that are lists, and for two that differ by their type only."""
     if names.dtype != object:
         return
@@ -279,12 +351,12 @@ def _check_names(names: pd.Series) -> None:
         distinct = pd.Series(names.unique(), dtype=object)
     except TypeError:
         raise InputError(
-            "the column unique_id of usage holds values that are no names, such as lists; write text."
+            f"the column unique_id of {what} holds values that are no names, such as lists; write text."
         ) from None
     alike = distinct[distinct.map(str).duplicated(keep=False)]
     if len(alike):
         raise InputError(
-            f"the column unique_id of usage holds {shorten(alike.iloc[0])!r} and the same name as another type; all "
+            f"the column unique_id of {what} holds {shorten(alike.iloc[0])!r} and the same name as another type; all "
             "must be text; sum the rows of one time."
         )
 
@@ -301,29 +373,30 @@ _NUMBERED_TIMES = (
 )
 
 
-def _how_to_convert(ds: pd.Series) -> str:
+def _how_to_convert(ds: pd.Series, table: str = "usage") -> str:
     """What a column without datetimes holds, and the call that makes times of it, for a message.
 
     >>> _how_to_convert(pd.Series([1_767_225_600, 1_767_229_200]))
     "it holds numbers: pd.to_datetime(usage['ds'], unit='s')"
     """
+    column = f"{table}['ds']"
     if isinstance(ds.dtype, pd.PeriodDtype):
-        return "it holds periods: usage['ds'].dt.to_timestamp()"
+        return f"it holds periods: {column}.dt.to_timestamp()"
     if pd.api.types.is_timedelta64_dtype(ds):
-        return "it holds durations: add them to a first time, pd.Timestamp('2026-01-01') + usage['ds']"
+        return f"it holds durations: add them to a first time, pd.Timestamp('2026-01-01') + {column}"
     if pd.api.types.is_numeric_dtype(ds):
         known = next((told for least, told in _NUMBERED_TIMES if ds.min() >= least), None)
         if known is None:
-            numbers = "pd.to_timedelta(usage['ds'], unit='D')"
+            numbers = f"pd.to_timedelta({column}, unit='D')"
             return f"it holds numbers of bins: pd.Timestamp('2026-01-01') + {numbers}, with your first time and unit"
         text = ".astype(int).astype(str)" if known.startswith("format") else ""
-        return f"it holds numbers: pd.to_datetime(usage['ds']{text}, {known})"
+        return f"it holds numbers: pd.to_datetime({column}{text}, {known})"
     zones = {getattr(value, "tzinfo", None) is None for value in ds.dropna() if hasattr(value, "hour")}
     if len(zones) > 1:
-        cure = "pd.to_datetime(usage['ds'].astype(str), utc=True, format='mixed')"
+        cure = f"pd.to_datetime({column}.astype(str), utc=True, format='mixed')"
         return f"it holds times with a zone and without: {cure}"
     mixed = ", utc=True" if zones == {False} else ""
-    return f"it holds {ds.dtype}: pd.to_datetime(usage['ds']{mixed})"
+    return f"it holds {ds.dtype}: pd.to_datetime({column}{mixed})"
 
 
 #: By the kind of the data type: what pandas would turn into numbers of nanoseconds, or cut off.

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from gpudemand._array import BoolArray, FloatArray, IntArray
-from gpudemand._validation import InputError, check_choice, check_columns, check_number
+from gpudemand._array import BoolArray, FloatArray, IntArray, unmasked
+from gpudemand._validation import InputError, check_choice, check_columns, check_keys, check_number
 from gpudemand.units import DAY, wall_clock
 
 KEYS = ("unique_id", "ds", "cutoff", "y")
@@ -160,7 +160,7 @@ def evaluate(
     metrics = [metrics] if isinstance(metrics, str) else list(metrics)
     for name in metrics:
         check_choice("metrics", name, (*_POINT, "mase", "rmsse", "pinball", "coverage"))
-    models = forecast_names(backtest.drop(columns=by) if by and by not in KEYS else backtest, "backtest")
+    models = forecast_names(backtest.drop(columns=by) if by and by not in KEYS else backtest, "backtest", means=True)
     scales = _scales(metrics, backtest, history, season_length)
     # Not `list`, which asks for the number of groups: pandas 2 does not know it where one is of missing values.
     groups = [(None, backtest)] if by is None else [*iter(backtest.groupby(by, sort=True, dropna=False))]
@@ -184,13 +184,26 @@ def _holds_numbers(column: pd.Series) -> bool:
     return kind in ("i", "u", "f", "integer", "floating", "mixed-integer-float", "decimal", "empty")
 
 
-def forecast_names(forecast: pd.DataFrame, what: str = "forecast") -> list[str]:
-    """`model_names` of a forecast, of which there must be one."""
+def check_forecast(forecast: object) -> pd.DataFrame:
+    """Return a forecast as pandas; raise for names or times as in `check_usage`, and for bounds in the wrong order."""
+    frame = check_keys(check_columns(forecast, ("unique_id", "ds"), "forecast"), "forecast")
+    for model in model_names(frame):
+        for bounds in interval_columns(frame, model).values():
+            low, high = (pd.to_numeric(frame[name], errors="coerce").to_numpy(dtype=float) for name in bounds)
+            if crossed := int(((low > high) & ~np.isclose(low, high)).sum()):
+                raise InputError(
+                    f"the forecast has {bounds[0]} above {bounds[1]} in {crossed} rows; were they swapped?"
+                )
+    return frame
+
+
+def forecast_names(forecast: pd.DataFrame, what: str = "forecast", *, means: bool = False) -> list[str]:
+    """`model_names` of a forecast, of which there must be one, with or without ``<model>-mean`` beside a model."""
     names = model_names(forecast)
     if not names:
         has = ", ".join(map(str, forecast.columns))
         raise InputError(f"the {what} has no model's column, which must hold numbers; it has {has}.")
-    return names
+    return [name for name in names if means or str(name).removesuffix("-mean") not in {*names} - {name}]
 
 
 def interval_columns(frame: pd.DataFrame, model: str) -> dict[float, tuple[str, str]]:
@@ -262,7 +275,9 @@ def _numbers(y: ArrayLike, *others: ArrayLike) -> list[FloatArray]:
     if any(not value.index.equals(given[0].index) for value in given):
         raise InputError("these series have different indexes; align them, or pass arrays with .to_numpy().")
     arrays = [
-        value.to_numpy(dtype=float, na_value=np.nan) if isinstance(value, pd.Series) else np.asarray(value, dtype=float)
+        value.to_numpy(dtype=float, na_value=np.nan)
+        if isinstance(value, pd.Series)
+        else np.asarray(unmasked(value), dtype=float)
         for value in (y, *others)
     ]
     shapes = [array.shape for array in arrays]

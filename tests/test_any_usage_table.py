@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -55,6 +57,7 @@ USAGE_FORMS = {
     "shuffled": lambda usage: usage.sample(frac=1, random_state=0),
     "more columns": lambda usage: usage.assign(note="x"),
     "not contiguous": lambda usage: usage.loc[usage.index.repeat(2)].iloc[::2],
+    "a column as index too": lambda usage: usage.set_index("unique_id", drop=False),
 }
 
 
@@ -80,7 +83,7 @@ def plain_result():
 
 #: All forms are tested where tables are converted, elsewhere those that nothing but the conversion makes usable.
 CONVERT = ("Panel.from_long", "to_wide", "to_long", "rfm_table")
-SOME_FORMS = ("pyarrow", "objects", "shuffled")
+SOME_FORMS = ("pyarrow", "objects", "shuffled", "a column as index too", "from a file")
 
 
 def cases(calls, forms):
@@ -140,6 +143,8 @@ WIDE_FORMS = {
     "Python datetimes": lambda wide: wide.set_axis(pd.Index(list(DAYS.to_pydatetime()), dtype=object), axis=1),
     "categories": lambda wide: wide.set_axis(pd.CategoricalIndex(DAYS), axis=1),
     "not contiguous": lambda wide: wide.loc[wide.index.repeat(2)].iloc[::2],
+    "from a file": lambda wide: pd.read_csv(StringIO(wide.to_csv()), index_col=0),
+    "users as a column": lambda wide: wide.reset_index(),
     "Fortran order": lambda wide: pd.DataFrame(np.asfortranarray(wide), index=wide.index, columns=wide.columns),
 }
 
@@ -151,3 +156,69 @@ def test_any_wide_table_gives_what_the_plain_frame_gives(entry, form, plain_resu
     assert_same(WIDE_CALLS[entry](table), plain_result(entry))
     if before is not None:
         pd.testing.assert_frame_equal(table, before)
+
+
+NAIVE = WIDE.set_axis(DAYS.tz_localize(None), axis=1)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        NAIVE.columns.to_period("D"),
+        pd.Index(list(NAIVE.columns.to_period("D")), dtype=object),
+        pd.Index(NAIVE.columns.date),
+        NAIVE.columns.strftime("%Y%m%d"),
+        NAIVE.columns.strftime("%Y-%m-%dT%H:%M"),
+    ],
+    ids=["periods", "objects of periods", "dates", "text of digits", "text"],
+)
+def test_columns_that_are_times_of_another_kind_are_read(names):
+    pd.testing.assert_frame_equal(gd.to_long(NAIVE.set_axis(names, axis=1)), gd.to_long(NAIVE))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        np.arange(1000, 1056),
+        [str(year) for year in range(2000, 2056)],
+        ["today", *map(str, range(55))],
+        [f"{n:02}-{n:02}" for n in range(56)],
+    ],
+)
+def test_columns_that_are_no_times_are_numbered(names):
+    plain = WIDE.set_axis(pd.Index(names), axis=1)
+    found = gd.TopologicalSegmenter(2, blocks=["persistence_curves"], random_state=0).fit_transform(plain)
+    expected = gd.TopologicalSegmenter(2, blocks=["persistence_curves"], random_state=0).fit_transform(WIDE.to_numpy())
+    np.testing.assert_array_equal(found, expected)
+    named = WIDE.set_axis(pd.Index(["20260101", "20260102", "20260103", "20260104"]))
+    assert gd.rfm_table(named.set_axis(DAYS, axis=1)).index.tolist() == named.index.tolist()
+    assert gd.segments.usage_matrix.as_matrix(named.set_axis(plain.columns, axis=1)).ds is None
+
+
+BERLIN = WIDE.set_axis(pd.date_range("2026-03-02", periods=56, freq="D", tz="Europe/Berlin"), axis=1)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (WIDE.T, "transpose it"),
+        (pd.read_csv(StringIO(WIDE.T.to_csv()), index_col=0), "transpose it"),
+        (NAIVE.set_axis(NAIVE.columns.to_period("D"), axis=1).T, "transpose it"),
+        (WIDE.set_axis(pd.MultiIndex.from_product([["y"], DAYS]), axis=1), "columns of several levels"),
+        (WIDE.assign(total=WIDE.sum(axis=1)), "not all times"),
+        (pd.read_csv(StringIO(BERLIN.to_csv()), index_col=0), "several offsets from UTC"),
+        (USAGE, "make it wide"),
+    ],
+)
+@pytest.mark.parametrize("entry", ["to_long", "TopologicalSegmenter.fit", "rfm_table"])
+def test_a_table_that_is_not_wide_is_refused(entry, table, message):
+    with pytest.raises(InputError, match=message):
+        WIDE_CALLS[entry](table)
+
+
+def test_what_a_mask_hides_is_missing():
+    hidden = np.ma.masked_greater(WIDE.to_numpy(), 8)
+    filled = hidden.filled(np.nan)
+    np.testing.assert_array_equal(gd.sublevel_persistence(hidden[0]), gd.sublevel_persistence(filled[0]))
+    assert_same(gd.persistence_statistics(hidden), gd.persistence_statistics(filled))
+    assert gd.metrics.pinball(hidden[0], hidden[1], 0.9) == gd.metrics.pinball(filled[0], filled[1], 0.9)

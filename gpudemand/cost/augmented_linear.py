@@ -23,10 +23,11 @@ from gpudemand._validation import (
     InputError,
     as_numbers,
     check_choice,
-    check_columns,
+    check_features,
     check_length,
     check_number,
     nearest,
+    require_names,
     shorten,
     told,
 )
@@ -176,7 +177,7 @@ def candidate_factors(table: pd.DataFrame, *, inverse: bool = True, log: bool = 
 
 
 def _factors_of(name: str, column: pd.Series, inverse: bool, log: bool) -> Iterator[Factor]:
-    if not pd.api.types.is_numeric_dtype(column):
+    if _is_text(column):
         categories = sorted(set(column))
         yield from (Factor(name, "is", category) for category in categories if len(categories) > 1)
         return
@@ -349,7 +350,7 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X : DataFrame or array-like of shape (n_rows, n_features)
-            Numbers, and text in a DataFrame.
+            Numbers; in a table also text, and columns that are categorical.
         y : array-like of shape (n_rows,)
             Costs.
         groups : array-like of shape (n_rows,), optional
@@ -410,7 +411,9 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
 
     def _training_table(self, X: Any, y: Any) -> tuple[pd.DataFrame, FloatArray]:
         self.categories_: dict[str, list[str]] = {}
-        if not _has_text(X):
+        X = _converted(X)
+        text = [str(name) for name in X.columns if _is_text(X[name])] if isinstance(X, pd.DataFrame) else []
+        if not text:
             values, y = validate_data(self, X=X, y=y, dtype=float, y_numeric=True, ensure_min_samples=2)
             return self._named(values), np.asarray(y, dtype=float)
         self.n_features_in_, self.feature_names_in_ = X.shape[1], np.asarray(X.columns, dtype=object)
@@ -421,15 +424,15 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
         wrong = int(np.isnan(costs).sum())
         if wrong:
             raise InputError(f"y holds {wrong} missing values; drop those rows.")
-        text = [str(name) for name in X.columns if not pd.api.types.is_numeric_dtype(X[name])]
         table = self._mixed(X, text)
         self.categories_ = {name: sorted(set(table[name])) for name in text}
         return table, costs
 
     def _table(self, X: Any) -> pd.DataFrame:
-        names = getattr(self, "feature_names_in_", ())
+        names, X = getattr(self, "feature_names_in_", ()), _converted(X)
         if self.categories_ and isinstance(X, pd.DataFrame):
-            return self._mixed(check_columns(X, names, "X")[list(names)], list(self.categories_))
+            require_names(X.columns, names, "X")
+            return self._mixed(X[list(names)], list(self.categories_))
         return self._named(validate_data(self, X=X, dtype=float, reset=False))
 
     def _named(self, values: FloatArray) -> pd.DataFrame:
@@ -439,11 +442,11 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
     def _mixed(self, X: pd.DataFrame, text: list[str]) -> pd.DataFrame:
         numbers = [name for name in X.columns if str(name) not in text]
         for name in numbers:
-            if not pd.api.types.is_numeric_dtype(X[name]):
+            if _is_text(X[name]):
                 raise InputError(f"the column {name} of X held numbers in training and now does not; convert it.")
         if not np.isfinite(X[numbers].to_numpy(dtype=float)).all():
             raise InputError("X holds numbers that are missing or infinite; fill them in or drop those rows.")
-        parts = {name: X[name] if name in numbers else X[name].astype(object).fillna("").astype(str) for name in X}
+        parts = {name: X[name] if name in numbers else _as_text(X[name]) for name in X}
         return pd.DataFrame(parts).set_axis([str(name) for name in X.columns], axis=1)
 
     def _weights(self, y: FloatArray) -> FloatArray:
@@ -495,8 +498,27 @@ def _check_known(column: pd.Series, known: list[str]) -> None:
             )
 
 
-def _has_text(X: Any) -> bool:
-    return isinstance(X, pd.DataFrame) and not all(pd.api.types.is_numeric_dtype(kind) for kind in X.dtypes)
+def _converted(X: Any) -> Any:
+    """A table with columns of numbers and of text; what is no table as it is."""
+    if not (isinstance(X, pd.DataFrame) or hasattr(X, "__arrow_c_stream__")):
+        return X
+    table = check_features(X)
+    for name in X.select_dtypes("category").columns if isinstance(X, pd.DataFrame) else ():
+        table[name] = _as_text(table[name])
+    for name, dtype in table.dtypes.items():
+        if dtype.kind in "mM":
+            raise InputError(
+                f"the column {name} of X holds {dtype}; give numbers, or text where values are categories."
+            )
+    return table
+
+
+def _is_text(column: pd.Series) -> bool:
+    return not pd.api.types.is_numeric_dtype(column)
+
+
+def _as_text(column: pd.Series) -> pd.Series:
+    return column.astype(object).fillna("").astype(str)
 
 
 def _rms(columns: FloatArray) -> FloatArray:

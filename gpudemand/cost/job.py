@@ -18,7 +18,7 @@ from gpudemand.cost.graph_features import OPTIMIZER_STATES, OPTIMIZERS
 from gpudemand.cost.meter import CHOICES, check_keras
 from gpudemand.cost.operators import HALF
 from gpudemand.cost.parallel import LoRA, Parallel
-from gpudemand.cost.tracing import read_inputs
+from gpudemand.cost.tracing import plain_shape, read_inputs
 from gpudemand.cost.transformer import Transformer
 from gpudemand.cost.transformer_configs import architecture
 from gpudemand.datasets.devices import PRECISIONS, Device, device
@@ -228,6 +228,7 @@ class TrainingJob:
 
     def __post_init__(self) -> None:
         self._set("device", device(self.device))
+        self._set("input_shape", plain_shape(self.input_shape))
         self._set("precision", "fp16" if self.precision == "amp" else self.precision)
         self._set("checkpointing", "full" if self.checkpointing is True else self.checkpointing)
         self._check_options()

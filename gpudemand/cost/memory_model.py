@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import FloatArray, IntArray
-from gpudemand._validation import InputError, check_columns, check_number, stack_level, told
+from gpudemand._validation import InputError, check_features, check_number, stack_level, told
 from gpudemand.cost.gaussian_process import USUAL_SMS
 from gpudemand.cost.graph import OpGraph, check_graph
 from gpudemand.cost.liveness import DEFAULT_SETTING, Setting, step_events
@@ -96,7 +96,7 @@ class MemoryModel(IntervalMixin, BaseEstimator):
         (allocated, reserved, of the device) is what will be predicted. `groups`: what new jobs will differ in
         (families of networks, devices); by default every row is a group.
         """
-        X = check_columns(X, (*AMOUNTS, *_SIZES, BOUND), "X")
+        X = check_features(X, (*AMOUNTS, *_SIZES, BOUND))
         y = check_costs(y, len(X), "are no amount of memory")
         groups = group_numbers(groups, len(y))
         self.feature_names_in_ = np.array([name for name in X.columns if _is_feature(str(name))], dtype=object)
@@ -179,7 +179,7 @@ class MemoryModel(IntervalMixin, BaseEstimator):
     def _known(self, X: pd.DataFrame) -> pd.DataFrame:
         check_is_fitted(self, "coefficients_")
         known = [name for name in self.feature_names_in_ if name != LOADED]
-        return check_columns(X, (*known, BOUND), "X")
+        return check_features(X, (*known, BOUND))
 
     def _predict(self, X: pd.DataFrame, coefficients: pd.Series) -> FloatArray:
         terms = self._terms(X)

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import BoolArray, FloatArray, IntArray
 from gpudemand._files import read_whole
-from gpudemand._validation import InputError, check_columns, check_number, stack_level
+from gpudemand._validation import InputError, check_features, check_number, stack_level
 from gpudemand.cost import gaussian_process as gp
 from gpudemand.cost.host import LAUNCHES, Hosts, device_seconds, step_seconds
 from gpudemand.cost.host import STORED as STORED_HOSTS
@@ -672,4 +672,4 @@ def _launches(X: pd.DataFrame) -> FloatArray:
 
 
 def _checked(X: pd.DataFrame) -> pd.DataFrame:
-    return check_columns(X, (*STEP_COLUMNS, "device_name"), "X")
+    return check_features(X, (*STEP_COLUMNS, "device_name"))

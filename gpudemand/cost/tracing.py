@@ -265,7 +265,7 @@ class InputSpec(NamedTuple):
 
 def read_inputs(input_shape: Any, input_dtype: Any) -> list[InputSpec]:
     """Normalise shapes, example tensors and dtypes."""
-    named = _named(input_shape)
+    named = _named(plain_shape(input_shape))
     dtypes = _dtypes(input_dtype, [name for name, _ in named])
     specs = [_spec(name, item, dtype) for (name, item), dtype in zip(named, dtypes, strict=True)]
     if not specs:
@@ -303,6 +303,12 @@ def input_caveats(specs: Sequence[InputSpec]) -> list[Caveat]:
     what = f"the input of shape {shapes[0]} does" if len(shapes) == 1 else f"inputs of shape {', '.join(shapes)} do"
     samples = format_number_of("sample", batch_of(specs))
     return [Caveat(f"{what} not grow with the batch, which is of {samples} in the examples")] if shapes else []
+
+
+def plain_shape(input_shape: Any) -> Any:
+    """An array of whole numbers as the shape that it lists; other arrays are examples, and stay as they are."""
+    is_list = isinstance(input_shape, np.ndarray) and input_shape.ndim == 1 and input_shape.dtype.kind in "iu"
+    return tuple(input_shape.tolist()) if is_list else input_shape
 
 
 def _named(input_shape: Any) -> list[tuple[str | None, Any]]:

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from gpudemand._array import FloatArray
-from gpudemand._validation import InputError, check_choice, check_columns, check_number, stack_level, told
+from gpudemand._validation import InputError, check_choice, check_features, check_number, stack_level, told
 from gpudemand.cost.feature_table import EDGE
 from gpudemand.cost.regression import (
     NEEDED,
@@ -200,7 +200,7 @@ class TrainingCostRegressor(RegressorMixin, BaseEstimator):
 
 def _checked(X: Any, required: Sequence[str]) -> pd.DataFrame:
     """A table with rows, whose numbers are known and whose amounts of work are those of a step."""
-    X = check_columns(X, required, "X")
+    X = check_features(X, required)
     if X.empty:
         raise InputError("X has no rows; give a row a job.")
     # What is missing of edges does not occur, and data sheets do not tell all of a device.

@@ -11,7 +11,7 @@ from scipy.stats import t as student_t
 from sklearn.base import clone
 
 from gpudemand._array import FloatArray, IntArray, solve_each
-from gpudemand._validation import InputError, check_number
+from gpudemand._validation import InputError, check_number, check_seed
 from gpudemand.forecast.clusterwise_factorization import BaselineSegmenter, ClusterwiseFactorization, InitialPartition
 from gpudemand.forecast.combination import inverse_loss_weights, weighted_trimmed_mean
 from gpudemand.forecast.factorization import InductiveForecaster, TemporalFactorization
@@ -355,7 +355,9 @@ class ClusterwiseForecaster(InductiveForecaster):
     def _fit_panel(self, panel: Panel) -> None:
         super()._fit_panel(panel)
         y = panel.values
-        self.factorization_ = clone(self.factorization or TemporalFactorization(random_state=self.random_state))
+        self.factorization_ = clone(
+            self.factorization or TemporalFactorization(random_state=check_seed(self.random_state))
+        )
         self.factorization_._fit_panel(panel)
         self._memo: dict[tuple[object, ...], Any] = {("factorize", y.shape[1]): self.factorization_.fitted_}
         given = [pd.Series(self.segmenter) if isinstance(self.segmenter, Mapping) else self.segmenter]
@@ -378,7 +380,7 @@ class ClusterwiseForecaster(InductiveForecaster):
     def _default_segmenters(self, n_users: int) -> list[BaselineSegmenter]:
         """k-means with every number of clusters of at least four users on average."""
         numbers = [int(check_number("n_clusters", number, 2, integer=True)) for number in self.n_clusters]
-        options = {"season_length": self.season_length_, "random_state": self.random_state}
+        options = {"season_length": self.season_length_, "random_state": check_seed(self.random_state)}
         return [BaselineSegmenter(number, **options) for number in numbers if 4 * number <= n_users]
 
     def _once(self, compute: Callable[..., Any], y: FloatArray, *options: int) -> Any:

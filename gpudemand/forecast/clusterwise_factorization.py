@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.extmath import randomized_svd
 
 from gpudemand._array import FloatArray, IntArray, one_thread
-from gpudemand._validation import InputError, check_number, shorten
+from gpudemand._validation import InputError, check_number, check_seed, shorten
 from gpudemand.forecast.factorization import Fitted, InductiveForecaster, TemporalFactorization
 from gpudemand.forecast.forecaster import positive_int
 from gpudemand.forecast.panel import Panel, row_means, row_scales
@@ -291,7 +291,7 @@ class ClusterwiseFactorization(InductiveForecaster):
         order = np.lexsort(np.nan_to_num(y).T)
         passes = int(check_number("max_passes", self.max_passes, 0, integer=True))
         rank = min(positive_int("rank", self.rank), *y.shape)
-        starts, seed = self._starts(y[order], self.panel_.ids[order]), self.random_state
+        seed, starts = check_seed(self.random_state), self._starts(y[order], self.panel_.ids[order])
         found = reassign_users(_standardized(y[order]), starts, rank, _PENALTY, max_passes=passes, random_state=seed)
         occupied, labels = np.unique(found.labels[np.argsort(order)], return_inverse=True)
         found = found._replace(latent=found.latent[occupied])

@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpudemand import _parallel
 from gpudemand._array import FloatArray, IntArray
-from gpudemand._validation import InputError
-from gpudemand.forecast.forecaster import Forecaster, adapt, check_horizon, check_seed, positive_int
+from gpudemand._validation import InputError, check_seed
+from gpudemand.forecast.forecaster import Forecaster, adapt, check_horizon, positive_int
 from gpudemand.forecast.naive import Naive, SeasonallyAdjustedNaive, SeasonalMedian, SeasonalNaive
 from gpudemand.forecast.panel import Panel, fill_gaps, fill_missing, row_means, week_of
 from gpudemand.forecast.regression import DecayedMeanRegression, History, LagRegression, RidgeAutoregression

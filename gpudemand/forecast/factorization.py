@@ -13,7 +13,7 @@ from sklearn.utils.extmath import randomized_svd
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import BoolArray, FloatArray, IntArray, solve_each
-from gpudemand._validation import InputError, check_number
+from gpudemand._validation import InputError, check_number, check_seed
 from gpudemand.forecast.forecaster import Forecaster, check_horizon, positive_int
 from gpudemand.forecast.panel import Panel, row_scales
 from gpudemand.forecast.regression import (
@@ -563,7 +563,7 @@ class TemporalFactorization(InductiveForecaster):
         scale = row_scales(y)
         n_factors = min(positive_int("n_factors", self.n_factors), *y.shape)
         scaled = y / scale
-        n_sweeps, seed = positive_int("n_sweeps", self.n_sweeps), self.random_state
+        n_sweeps, seed = positive_int("n_sweeps", self.n_sweeps), check_seed(self.random_state)
         factors = fit(scaled, n_factors, lags, self._penalties(), n_sweeps=n_sweeps, random_state=seed)
         penalty = self.residual_penalty
         if penalty is not None:

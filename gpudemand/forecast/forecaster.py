@@ -20,6 +20,7 @@ from gpudemand._validation import (
     UnlikelyUsageWarning,
     check_columns,
     check_number,
+    check_seed,
     shorten,
     stack_level,
     told,
@@ -190,11 +191,6 @@ def _ranks(errors: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, Fl
 def positive_int(name: str, value: object) -> int:
     """Return a parameter that must be a whole number of at least 1."""
     return int(check_number(name, value, 1, integer=True))
-
-
-def check_seed(random_state: object) -> int:
-    """Return a seed: a whole number of 32 bits, as scikit-learn takes it."""
-    return int(check_number("random_state", random_state, 0, 2**32 - 1, integer=True))
 
 
 def check_horizon(h: object, n_times: int) -> int:

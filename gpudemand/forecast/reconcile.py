@@ -7,7 +7,7 @@ import pandas as pd
 
 from gpudemand._array import FloatArray
 from gpudemand._validation import InputError, check_choice, check_columns, shorten
-from gpudemand.metrics import KEYS, forecast_names
+from gpudemand.metrics import KEYS, check_forecast, forecast_names
 
 METHODS = ("mint", "structural", "bottom_up")
 #: Most rounds of the active-set method that keeps forecasts non-negative.
@@ -72,7 +72,7 @@ def reconcile(
     [11.0, 4.5, 6.5]
     """
     check_choice("method", method, METHODS)
-    forecast = check_columns(forecast, ("unique_id", "ds"), "forecast")
+    forecast = check_forecast(forecast)
     column = forecast_names(forecast)[0] if model is None else model
     nodes, sums = _matrix(summing)
     base = _wide(forecast, column, nodes)

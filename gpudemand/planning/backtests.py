@@ -13,7 +13,7 @@ from gpudemand._validation import check_columns, check_number
 from gpudemand.forecast.backtest import cross_validation
 from gpudemand.forecast.forecaster import Forecaster
 from gpudemand.jobs.table import check_jobs
-from gpudemand.metrics import model_names
+from gpudemand.metrics import forecast_names
 from gpudemand.planning.demand import JobDemandModel
 from gpudemand.planning.quantiles import QuantileTable
 
@@ -110,7 +110,7 @@ def plan_backtest(backtest: pd.DataFrame, service_levels: Sequence[float] = (0.9
     backtest = check_columns(backtest, ("unique_id", "ds", "cutoff", "y"), "backtest")
     rows = {
         (model, share): _score_plan(backtest, model, check_number("service_levels", share, 0.5, 0.9999, open_low=True))
-        for model in model_names(backtest)
+        for model in forecast_names(backtest, "backtest")
         for share in service_levels
     }
     table = pd.DataFrame.from_dict(rows, orient="index")

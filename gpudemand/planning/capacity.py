@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import FloatArray
-from gpudemand._validation import InputError, check_choice, check_columns, check_number, nearest, told
+from gpudemand._validation import InputError, check_choice, check_number, nearest, told
 from gpudemand.forecast.panel import infer_freq
+from gpudemand.metrics import check_forecast
 from gpudemand.planning.quantiles import QuantileTable, ratios_to_mean
 from gpudemand.planning.wait_plan import PooledWaitPlan, WaitPlan, plan_waits
 from gpudemand.units import WEEK, format_count, parse_duration
@@ -57,8 +58,10 @@ def check_steps(name: str, given: pd.Series) -> pd.Series:
 
 def broadcast_by_time(given: pd.Series, ds: pd.Series) -> FloatArray:
     """Number in force at each time: the latest step up to it, before the first step that one."""
-    steps = check_steps("installed", given)
-    place = steps.index.searchsorted(pd.DatetimeIndex(ds).tz_convert("UTC"), side="right") - 1
+    steps, times = check_steps("installed", given), pd.DatetimeIndex(ds)
+    if times.tz is None:
+        raise InputError("installed in time has a zone, and the times of the forecast have none; tz_localize these.")
+    place = steps.index.searchsorted(times.tz_convert("UTC"), side="right") - 1
     return steps.to_numpy()[np.maximum(place, 0)]
 
 
@@ -215,7 +218,7 @@ def plan_utilization(
 ) -> CapacityPlan:
     """`plan_capacity` without a target for waits."""
     check_choice("unit", unit, ("gpus", "gpu_hours"))
-    lead, forecast = check_lead_time(lead_time), check_columns(forecast, ("unique_id", "ds"), "forecast")
+    lead, forecast = check_lead_time(lead_time), check_forecast(forecast)
     quantiles = QuantileTable.from_forecast(forecast, model)
     check_unique(forecast)
     check_targets(target_utilization, service_level, quantiles.highest)

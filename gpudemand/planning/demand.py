@@ -230,6 +230,35 @@ def whole_hours(panel: Panel) -> int:
     return int(hours)
 
 
+#: How far usage that does not say what it holds may be from what the jobs held, as telemetry is, in how many bins.
+_TOLERANCE, _MOST = 0.2, 2 / 3
+
+
+def usage_value(panel: Panel, held: FloatArray, bin_hours: int) -> str:
+    """What usage holds: ``gpus``, ``gpu_hours`` or ``wanted``, as its ``attrs`` say or by its ratio to `held`.
+
+    `held`: GPUs held according to the log, as the values of `panel`. The ratio counts if most bins have it: numbers of
+    jobs are near one of GPUs only by chance.
+    """
+    cure = "make it with usage_series(jobs, value='gpus')"
+    if said := panel.attrs.get("value"):
+        if said not in ("gpus", "gpu_hours", "wanted"):
+            raise InputError(f"usage holds {said!r} (its attrs['value']), and not GPUs or GPU-hours; {cure}.")
+        return str(said)
+    y, gpus = np.nansum(panel.values, axis=0), np.where(np.isnan(panel.values), 0.0, held).sum(axis=0)
+    busy = gpus > 0
+    if not busy.any() and not y.any():
+        return "gpus"
+    ratio = y[busy] / gpus[busy] if busy.any() else np.array([np.inf])
+    for value, expected in {"gpus": 1, "gpu_hours": bin_hours}.items():
+        if (np.abs(ratio - expected) <= _TOLERANCE * expected).mean() >= _MOST:
+            return value
+    raise InputError(
+        f"usage does not say what it holds, and is {np.median(ratio):.3g} times the GPUs that the jobs held; "
+        f"{cure}, or say it: usage.attrs['value'] = 'gpus', 'gpu_hours' or 'wanted'."
+    )
+
+
 @dataclass(frozen=True)
 class HeldJobs:
     """Intervals in which jobs hold GPUs, in hours.
@@ -266,11 +295,8 @@ class HeldJobs:
         ages = [origins[place[first]] - begin, origins[place[last]] + h - begin]
         return held, 3600.0 * np.column_stack(ages)
 
-    def hourly_usage(self, panel: Panel, bin_hours: int) -> FloatArray:
-        """GPUs held by hour, shape (n_series, n_hours): the panel itself, or from the jobs if its bins are wider."""
-        if bin_hours == 1:
-            return np.nan_to_num(panel.values)
-        n_hours = bin_hours * len(panel.times)
+    def by_hour(self, n_hours: int) -> FloatArray:
+        """GPUs held by hour, shape (n_series, n_hours)."""
         total = BinnedGpuTime(np.arange(n_hours + 1, dtype=np.int64) * _HOUR_US, self.n_series)
         begin, end = (np.clip(hours, 0, n_hours) * _HOUR_US for hours in (self.begin, self.end))
         total.add(self.series, begin.round().astype(np.int64), end.round().astype(np.int64), self.gpus)
@@ -472,15 +498,16 @@ class JobDemandModel(BaseEstimator):
         jobs : DataFrame
             Canonical job table. Anything after the end of the usage is ignored.
         usage : DataFrame
-            ``unique_id``, ``ds``, ``y`` in whole hours or days: GPUs held, or GPU-hours if ``attrs["value"]`` says so,
-            as a total or by GPU type, group, user or paths of these.
+            ``unique_id``, ``ds``, ``y`` in whole hours or days, as a total or by GPU type, group, user or paths of
+            these: GPUs held or wanted, or GPU-hours, as ``attrs["value"]`` says or else the GPUs that the jobs held.
         freq : str or offset, optional
             Width of a bin; inferred when not given.
 
         Raises
         ------
         InputError
-            If the times have no zone, bins are no whole hours, or the series are not those of the log.
+            If the times have no zone, bins are no whole hours, the series are not those of the log, or usage is
+            something else, such as numbers of jobs.
 
         Returns
         -------
@@ -497,7 +524,9 @@ class JobDemandModel(BaseEstimator):
         # In local time, on which a day has 24 hours also where the clock changes.
         self.local_ = self.panel_.on_local_clock()
         self.held_ = HeldJobs.from_log(self.jobs_, self.local_, times.tz)
-        self.hourly_ = self.held_.hourly_usage(self.local_, self.bin_hours_)
+        held = self.held_.by_hour(self.bin_hours_ * len(self.local_.times))
+        self.hourly_ = np.nan_to_num(self.local_.values) if self.bin_hours_ == 1 else held
+        self.panel_.attrs["value"] = usage_value(self.local_, self._binned(held), self.bin_hours_)
         model = self.run_time or RunTimeModel(times.tz, history_keys=("group", "user"), max_rows=_ROWS, max_iter=_TREES)
         self.run_time_ = clone(model).fit(self.jobs_, until=self._run_times_until())
         self._forecasts: dict[int, tuple[FloatArray, PastErrors]] = {}

@@ -12,9 +12,9 @@ import pandas as pd
 from scipy.stats import norm
 
 from gpudemand._array import STRING, FloatArray
-from gpudemand._validation import InputError, check_columns, check_number, shorten
+from gpudemand._validation import InputError, check_number, shorten
 from gpudemand.jobs.times import parse_timestamp
-from gpudemand.metrics import interval_columns
+from gpudemand.metrics import check_forecast, interval_columns
 from gpudemand.planning.capacity import bin_hours, check_steps
 from gpudemand.planning.quantiles import pick_model
 from gpudemand.planning.training_run_time import CostPredictor
@@ -254,7 +254,7 @@ def add_programmes(
     >>> add_programmes(forecast, [more], "all")[["M", "M-lo-90", "M-hi-90"]].values.tolist()
     [[11.0, 10.0, 12.0], [11.0, 10.0, 12.0]]
     """
-    forecast = check_columns(forecast, ("unique_id", "ds"), "forecast").copy()
+    forecast = check_forecast(forecast).copy()
     rows, model = forecast["unique_id"] == series, pick_model(forecast, None)
     point = forecast.loc[rows, model]
     added, variance = np.zeros(int(rows.sum())), np.zeros(int(rows.sum()))
@@ -267,7 +267,8 @@ def add_programmes(
         for name, sign in zip(bounds, (-1.0, 1.0), strict=True):
             width = np.sqrt((forecast.loc[rows, name] - point) ** 2 + reach)
             forecast.loc[rows, name] = point + added + sign * width
-    forecast.loc[rows, model] = point + added
+    for name in {model, f"{model}-mean"} & {*forecast.columns}:
+        forecast.loc[rows, name] += added
     return forecast
 
 

@@ -11,9 +11,9 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 from gpudemand._array import FloatArray
-from gpudemand._validation import InputError, check_choice, check_columns, check_usage
+from gpudemand._validation import InputError, check_choice, check_usage
 from gpudemand.forecast.panel import infer_freq, mean_step
-from gpudemand.metrics import forecast_names, interval_columns
+from gpudemand.metrics import check_forecast, forecast_names, interval_columns
 from gpudemand.units import DAY, WEEK
 from gpudemand.usage.bins import bins_of
 from gpudemand.usage.series import usage_series
@@ -42,20 +42,16 @@ class QuantileTable:
         Raises
         ------
         InputError
-            If the frame is empty, has several models and none is named, has no intervals, or has missing values or
-            dates.
+            If the frame is no forecast (see `check_forecast`), has several models and none is named, has no intervals,
+            or has missing values.
         """
-        forecast = check_columns(forecast, ("unique_id", "ds"), "forecast")
+        forecast = check_forecast(forecast)
         name = pick_model(forecast, model)
         known = interval_columns(forecast, name)
         if not known:
             raise InputError(
                 f"the forecast of {name} has no intervals, so it carries no risk; predict with level=[80, 95]."
             )
-        if forecast.empty:
-            raise InputError("the forecast has no rows; there is nothing to plan for.")
-        if forecast["ds"].isna().any():
-            raise InputError(f"the forecast has {int(forecast['ds'].isna().sum())} rows without a date in ds.")
         columns = {0.5: name}
         for level, (low, high) in known.items():
             columns |= {0.5 - level / 200: low, 0.5 + level / 200: high}

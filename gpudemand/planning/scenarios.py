@@ -16,7 +16,7 @@ from gpudemand._validation import InputError, check_choice, check_columns, check
 from gpudemand.datasets.devices import PRECISIONS, device
 from gpudemand.jobs.table import as_of, check_jobs, seconds_since, start_times
 from gpudemand.jobs.times import parse_timestamp
-from gpudemand.metrics import interval_columns
+from gpudemand.metrics import check_forecast, interval_columns
 from gpudemand.planning.capacity import CapacityPlan, plan_utilization
 from gpudemand.planning.programmes import Programme
 from gpudemand.planning.quantiles import pick_model
@@ -314,7 +314,7 @@ class WhatIf:
         days: int = 28,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.forecast = forecast = check_columns(forecast, ("unique_id", "ds"), "forecast")
+        self.forecast = forecast = check_forecast(forecast)
         if getattr(forecast["ds"].dtype, "tz", None) is None:
             raise InputError("forecast['ds'] has no time zone, and jobs have; give it theirs with .dt.tz_localize.")
         self.installed = installed
@@ -385,7 +385,8 @@ class WhatIf:
 
     def _value_columns(self) -> list[str]:
         model = pick_model(self.forecast, self.options.get("model"))
-        return [model, *(name for bounds in interval_columns(self.forecast, model).values() for name in bounds)]
+        points = [name for name in (model, f"{model}-mean") if name in self.forecast]
+        return [*points, *(name for bounds in interval_columns(self.forecast, model).values() for name in bounds)]
 
 
 #: Columns that tell whether two jobs did the same work.

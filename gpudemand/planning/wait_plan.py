@@ -13,6 +13,7 @@ from gpudemand._array import FloatArray
 from gpudemand._validation import InputError, check_choice, check_number, nearest, shorten, told
 from gpudemand.jobs.table import check_jobs
 from gpudemand.jobs.times import parse_timestamp
+from gpudemand.metrics import check_forecast
 from gpudemand.planning.need import WINDOW_S, NeedForecast, WaitTarget, forecast_need, wait_target
 from gpudemand.planning.quantiles import QuantileTable, deviation, mean_demand, time_step
 from gpudemand.planning.queue import pool_names
@@ -353,7 +354,7 @@ def plan_waits(
         raise InputError("work= is for one pool; give one number of GPUs installed.")
     target = wait_target(wait, wait_share, of, largest)
     also = [check_number("capacities", gpus, 0, open_low=True) for gpus in capacities]
-    log = check_jobs(jobs)
+    log, forecast = check_jobs(jobs), check_forecast(forecast)
     end = end_of_record(log) if until is None else parse_timestamp(until, name="until")
     step, kind, plans = time_step(forecast["ds"]), dict(forecast.attrs), {}
     for pool in split_pools(forecast, with_expected_ends(log, until=end), installed, end, model):

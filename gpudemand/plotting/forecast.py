@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._validation import InputError, check_choice, check_columns, check_usage, nearest, shorten
-from gpudemand.metrics import KEYS, evaluate, forecast_names, levels, model_names
+from gpudemand.metrics import KEYS, check_forecast, evaluate, forecast_names, levels, model_names
 from gpudemand.plotting import base
 from gpudemand.plotting.segments import EDGES, segment_colors
 
@@ -110,9 +110,11 @@ class ForecastDisplay(base.Display):
         -------
         ForecastDisplay
         """
-        name = choose_series(check_columns(forecast, ("unique_id", "ds"), "forecast"), unique_id)
+        forecast = check_forecast(forecast)
+        name = choose_series(forecast, unique_id)
         ahead = _series(forecast, name)
         if baseline is not None:
+            baseline = check_forecast(baseline)
             column = forecast_names(baseline)[0]
             ahead = ahead.merge(_series(baseline, name)[["ds", column]], on="ds", suffixes=("", " (baseline)"))
         return cls(
@@ -323,7 +325,8 @@ class StackedForecastDisplay(base.Display):
         StackedForecastDisplay
             The largest segment at the bottom.
         """
-        model = forecast_names(check_columns(forecast, ("unique_id", "ds"), "forecast"))[0]
+        forecast = check_forecast(forecast)
+        model = forecast_names(forecast)[0]
         ahead = forecast.pivot(index="ds", columns="unique_id", values=model)
         past = (
             check_usage(usage, allow_missing=True)

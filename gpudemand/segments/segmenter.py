@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import BoolArray, FloatArray, IntArray
-from gpudemand._validation import InputError, check_choice, check_number, told
+from gpudemand._validation import InputError, check_choice, check_number, check_seed, told
 from gpudemand.segments.clustering import RULES, ConsensusModel, JointModel, canonical_order
 from gpudemand.segments.rips import RipsStatistics
 from gpudemand.segments.usage_matrix import Matrix, as_matrix
@@ -202,7 +202,9 @@ class TopologicalSegmenter(ClusterMixin, TransformerMixin, BaseEstimator):
             if isinstance(self.n_segments, str):
                 raise InputError(f"n_segments must be a whole number or 'auto'; got {self.n_segments!r}.")
             check_number("n_segments", self.n_segments, 1, integer=True)
-        return np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        is_state = self.random_state is None or isinstance(self.random_state, np.random.RandomState)
+        state = check_random_state(self.random_state if is_state else check_seed(self.random_state))
+        return np.random.default_rng(state.randint(2**31 - 1))
 
     def _fit_model(self, table: pd.DataFrame, rng: np.random.Generator) -> None:
         self.selection_ = None

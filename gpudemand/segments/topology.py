@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from gpudemand._array import FloatArray, IntArray, compiled
+from gpudemand._array import FloatArray, IntArray, compiled, unmasked
 from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.segments.usage_matrix import Matrix, SeriesTransformer, as_matrix, map_rows, scale_code
 
@@ -266,9 +266,9 @@ def _diagram(y: object, sign: float, essential: str) -> FloatArray:
 
 
 def as_series(y: object) -> FloatArray:
-    """Validate one series and return it as an array; NaN is a missing value."""
+    """Validate one series and return it as an array; NaN, or what a mask hides, is a missing value."""
     try:
-        raw = y.to_numpy(dtype=float, na_value=np.nan) if isinstance(y, pd.Series) else np.asarray(y)
+        raw = y.to_numpy(dtype=float, na_value=np.nan) if isinstance(y, pd.Series) else np.asarray(unmasked(y))
         series = np.ascontiguousarray(raw, dtype=float)
     except (TypeError, ValueError) as error:
         raise InputError(f"a series must be numbers; got {type(y).__name__}: {error}.") from error

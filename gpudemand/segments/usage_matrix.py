@@ -14,7 +14,7 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from gpudemand._array import FloatArray
+from gpudemand._array import FloatArray, unmasked
 from gpudemand._validation import InputError, as_wide, check_choice, shorten
 
 DAY, HOUR = pd.Timedelta("1D"), pd.Timedelta("1h")
@@ -34,8 +34,8 @@ def as_matrix(X: object, *, non_negative: bool = False, keep_float32: bool = Fal
     Parameters
     ----------
     X : DataFrame or array-like, shape (n_users, n_timestamps)
-        Usage as from `gpudemand.to_wide` (index: users, columns: times), or an array. NaN is missing. A table of
-        polars, pyarrow ... names its users in the column ``unique_id``, and its columns after times.
+        Usage as from `gpudemand.to_wide` (index: users, columns: times), or an array. NaN, or what a mask hides, is
+        missing. Users may be named in a column ``unique_id``, and times be ISO text, as in a table from a file.
     non_negative : bool, default=False
         Whether negative values are an error.
     keep_float32 : bool, default=False
@@ -54,7 +54,7 @@ def as_matrix(X: object, *, non_negative: bool = False, keep_float32: bool = Fal
     ------
     InputError
         If `X` is not two-dimensional, not numeric, empty, entirely missing, infinite or (with `non_negative`) negative
-        somewhere, or has duplicate users or times that do not ascend.
+        somewhere, has duplicate users or times that do not ascend, or has times as rows.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def as_matrix(X: object, *, non_negative: bool = False, keep_float32: bool = Fal
     >>> matrix.values.shape, list(matrix.ids), matrix.ds
     ((2, 2), [0, 1], None)
     """
-    if hasattr(X, "__arrow_c_stream__"):
+    if isinstance(X, pd.DataFrame) or hasattr(X, "__arrow_c_stream__"):
         X = as_wide(X)
     values = _numbers(X, keep_float32)
     ids = X.index if isinstance(X, pd.DataFrame) else pd.RangeIndex(len(values))
@@ -76,7 +76,7 @@ def _numbers(X: object, keep_float32: bool) -> FloatArray:
     if issparse(X):
         raise InputError("usage is a sparse matrix, which is not supported; give its toarray().")
     try:
-        raw: NDArray[Any] = np.asarray(X)
+        raw: NDArray[Any] = np.asarray(unmasked(X))
         single = keep_float32 and raw.dtype == np.float32
         # Only pandas converts the pd.NA of extension types to NaN.
         if isinstance(X, pd.DataFrame) and raw.dtype == object:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import LinearRegression
@@ -99,6 +101,33 @@ def test_categories_have_slopes_of_their_own(rows):
         model.predict(table.head(1).assign(gpu="unheard of"))
     shuffled = table[["gpu", "flops"]]
     assert model.predict(shuffled) == pytest.approx(model.predict(table))
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        lambda rows: rows.astype(object),
+        lambda rows: rows.assign(n_gpus=rows["n_gpus"].map(Decimal), flops=rows["flops"].map(Decimal)),
+        lambda rows: rows.convert_dtypes(dtype_backend="pyarrow"),
+        lambda rows: pa.Table.from_pandas(rows),
+    ],
+    ids=["objects", "decimals", "Arrow", "a table of Arrow"],
+)
+@pytest.mark.parametrize("text", [{}, {"device": "A100"}], ids=["numbers", "with text"])
+def test_numbers_are_numbers_however_they_are_stored(rows, store, text):
+    rows, more = rows.assign(**text), rows.iloc[:9].assign(flops=1e3, **text)
+    plain = AugmentedLinearRegression(max_terms=3).fit(rows, planted(rows))
+    model = AugmentedLinearRegression(max_terms=3).fit(store(rows), planted(rows))
+    assert model.formula_ == plain.formula_
+    np.testing.assert_allclose(model.predict(store(more)), plain.predict(more))
+
+
+def test_columns_that_are_categorical_are_categories(rows):
+    table = rows[["flops"]].assign(rank=pd.Categorical(np.arange(len(rows)) % 3))
+    model = AugmentedLinearRegression(max_terms=2).fit(table, planted(rows))
+    assert model.categories_ == {"rank": ["0", "1", "2"]}
+    with pytest.raises(InputError, match="column day of X holds datetime64"):
+        model.fit(table.assign(day=pd.Timestamp("2026-03-01")), planted(rows))
 
 
 def test_products_exclude_inverses_and_categories_of_one_column(rows):

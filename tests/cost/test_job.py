@@ -91,6 +91,13 @@ def test_samples_of_a_step_follow_from_two_of_three(net, options, batch, times):
     assert (job.batch_size, job.accumulate) == (batch, times)
 
 
+def test_an_array_of_extents_is_a_shape(net):
+    job = TrainingJob(model=net, input_shape=np.array([3, 8, 8]))
+    assert job.input_shape == (3, 8, 8)
+    assert job.inputs_key == TrainingJob(model=net, input_shape=(3, 8, 8)).inputs_key
+    assert OpGraph.from_torch(net, np.array([3, 8, 8])).input_shapes == ((3, 8, 8),)
+
+
 def test_a_wrong_input_shape_is_reported(net):
     with pytest.raises(InputError, match="Sequential"):
         _ = TrainingJob(net, (5, 8, 8)).graph

@@ -175,6 +175,13 @@ def test_numbers_that_are_none_are_rejected(fitted, change, message):
         fitted[0].predict(X.assign(**change))
 
 
+def test_numbers_stored_as_objects_are_checked_too(fitted):
+    model, X, _ = fitted
+    np.testing.assert_array_equal(model.predict(X.astype(object)), model.predict(X))
+    with pytest.raises(InputError, match="the column batch_size of X holds 1 values"):
+        model.predict(X.astype(object).assign(batch_size=[0, *[8] * (len(X) - 1)]).astype({"batch_size": object}))
+
+
 def test_tables_too_small_and_groups_without_names_are_rejected(fitted):
     X, y, groups = simulate(3, 10)
     with pytest.raises(InputError, match="X has no rows"):

@@ -8,7 +8,7 @@ import pytest
 from sklearn.cluster import KMeans
 
 from gpudemand._validation import InputError
-from gpudemand.forecast import TemporalFactorization, clusterwise
+from gpudemand.forecast import ClusterwiseFactorization, TemporalFactorization, clusterwise
 from gpudemand.forecast.clusterwise import (
     GLOBAL,
     ClusterwiseForecaster,
@@ -262,3 +262,11 @@ def test_the_number_of_segments_is_chosen_when_the_history_has_doubled(kinds):
     assert sorted(chosen) == [64, 128]
     assert len(seen) > 2
     assert set(model.selection_["n_clusters"]) == {1, 3}
+
+
+@pytest.mark.parametrize("seed", [np.random.default_rng(0), "0", -1], ids=str)
+@pytest.mark.parametrize("kind", [ClusterwiseForecaster, ClusterwiseFactorization, TemporalFactorization])
+def test_a_seed_that_is_none_is_refused(kind, seed):
+    usage = frame(two_kinds(n=4, days=28), "D")
+    with pytest.raises(InputError, match="random_state must be a whole number"):
+        kind(random_state=seed).fit(usage)

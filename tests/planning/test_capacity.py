@@ -177,10 +177,40 @@ def test_invalid_forecasts_are_refused():
         plan_capacity([100], installed=1)
     with pytest.raises(InputError, match="must hold numbers"):
         plan_capacity(forecast.assign(M="many"), installed=1)
-    with pytest.raises(InputError, match="1 rows without a date"):
+    with pytest.raises(InputError, match="1 missing times"):
         plan_capacity(forecast.assign(ds=pd.NaT), installed=1)
+    swapped = {"M-lo-80": "M-hi-80", "M-hi-80": "M-lo-80"}
+    for change, reason in (
+        (
+            lambda table: table.assign(ds=table["ds"].astype(str)),
+            r"holds str: pd.to_datetime\(forecast\['ds'\]\)|object",
+        ),
+        (lambda table: table.assign(ds=20_260_301), r"holds numbers: pd.to_datetime\(forecast\['ds'\]"),
+        (lambda table: table.assign(ds=table["ds"].dt.tz_localize(None).dt.to_period("D")), "to_timestamp"),
+        (lambda table: table.assign(unique_id=None), "2 missing names"),
+        (lambda table: table.assign(unique_id=["total", None]), "1 missing names"),
+        (lambda table: table.assign(unique_id=[1, "1"]), "the same name as another type"),
+        (lambda table: table.rename(columns=swapped), "M-lo-80 above M-hi-80 in 2 rows"),
+        (lambda table: table.set_axis(pd.MultiIndex.from_product([table.columns, ["a"]]), axis=1), "several levels"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            plan_capacity(change(normal_forecast([100.0, 110.0], 10)), installed=1)
+    steps = pd.Series([100.0], pd.DatetimeIndex(["2026-03-01"], tz="UTC"))
+    with pytest.raises(InputError, match="the times of the forecast have none"):
+        plan_capacity(forecast.assign(ds=forecast["ds"].dt.tz_localize(None)), installed=steps)
     with pytest.raises(InputError, match=r"'total' on .* more than once"):
         plan_capacity(pd.concat([forecast, forecast]), installed=1)
+
+
+def test_an_index_that_repeats_a_column_and_expected_values_beside_a_model_change_nothing():
+    forecast = normal_forecast([100.0, 110.0], 10)
+    expected = plan_capacity(forecast, installed=1).to_frame()
+    for same in (
+        forecast.set_index("unique_id", drop=False),
+        forecast.set_index(["unique_id", "ds"], drop=False),
+        forecast.assign(**{"M-mean": 120.0}),
+    ):
+        pd.testing.assert_frame_equal(plan_capacity(same, installed=1).to_frame(), expected)
 
 
 def test_requirements_are_not_negative():

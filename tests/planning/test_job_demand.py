@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import BaseEstimator
 
 from gpudemand._validation import InputError
 from gpudemand.datasets import make_cluster
 from gpudemand.datasets.simulate import EXPECTED_RUN_SHARE, true_step_time
-from gpudemand.forecast import SeasonallyAdjustedNaive
+from gpudemand.forecast import Panel, SeasonallyAdjustedNaive
 from gpudemand.jobs.table import as_jobs
 from gpudemand.planning.demand import (
     HeldJobs,
@@ -17,6 +20,7 @@ from gpudemand.planning.demand import (
     RollingOrigins,
     forecast_submissions,
     observed_gpu_hours,
+    usage_value,
 )
 from gpudemand.planning.run_time import RunTimeModel, SurvivalCurves
 from gpudemand.planning.training_run_time import TrainingRunTime
@@ -95,6 +99,61 @@ def test_a_steady_load_with_heavy_tailed_run_times_is_forecast_at_its_level_for_
     # Arrivals an hour times the mean of the log-normal run time.
     level = per_day / 24 * 2 * np.exp(spread**2 / 2)
     np.testing.assert_allclose(forecast.to_numpy().reshape(6, 7).mean(axis=1), level, rtol=0.06)
+
+
+class NoRunTimes(BaseEstimator):
+    """Learns nothing, where nothing is forecast."""
+
+    def fit(self, jobs, until):
+        return self
+
+
+@pytest.mark.parametrize(
+    ("options", "factor"),
+    [
+        ({"value": "gpus"}, 1),
+        ({"value": "gpu_hours"}, 24),
+        ({"value": "gpu_hours", "until": "2026-03-10 15:00"}, 24),
+        ({"value": "gpu_hours", "tz": "Europe/Berlin", "until": "2026-04-10"}, 24),
+        ({"value": "gpu_hours", "by": "user"}, 24),
+        ({"value": "gpu_hours", "freq": "6h"}, 6),
+        ({"value": "gpu_hours", "freq": "h"}, 1),
+    ],
+)
+def test_usage_that_does_not_say_its_unit_is_compared_with_the_log(jobs, options, factor):
+    usage = usage_series(jobs, **{"by": None, "freq": "D", "until": ORIGIN, **options})
+    usage.attrs = {}
+    model = JobDemandModel(run_time=NoRunTimes()).fit(jobs, usage)
+    assert model.panel_.attrs["value"] == ("gpus" if factor == 1 else "gpu_hours")
+
+
+def test_a_forecast_is_in_the_unit_of_usage_that_does_not_say_it(jobs):
+    usage = usage_series(jobs, by=None, freq="D", until=ORIGIN)
+    model = JobDemandModel(run_time=NoRunTimes(), running=False)
+    told = model.fit(jobs, usage).predict(2)
+    usage.attrs = {}
+    pd.testing.assert_frame_equal(model.fit(jobs, usage).predict(2), told)
+
+
+@pytest.mark.parametrize("value", ["jobs", "gpus_peak"])
+def test_usage_of_another_kind_is_refused(jobs, value):
+    usage = usage_series(jobs, by=None, freq="D", value=value, until=ORIGIN)
+    with pytest.raises(InputError, match=f"usage holds '{value}'.*value='gpus'"):
+        JobDemandModel(run_time=NoRunTimes()).fit(jobs, usage)
+    usage.attrs = {}
+    with pytest.raises(InputError, match="times the GPUs that the jobs held"):
+        JobDemandModel(run_time=NoRunTimes()).fit(jobs, usage)
+
+
+def test_usage_wanted_has_its_own_level_and_none_has_no_unit():
+    ds = pd.date_range("2026-03-01", periods=4, freq="D", tz="UTC")
+    panel = Panel.from_long(pd.DataFrame({"unique_id": "total", "ds": ds, "y": [0.0, 30.0, 45.0, 30.0]}))
+    held = np.array([[0.0, 10.0, 15.0, 10.0]])
+    assert usage_value(replace(panel, attrs={"value": "wanted"}), held, 24) == "wanted"
+    assert usage_value(panel.with_history(0 * held), 0 * held, 24) == "gpus"
+    for gpus in (held, 0 * held):
+        with pytest.raises(InputError, match=r"(3|inf) times the GPUs"):
+            usage_value(panel, gpus, 24)
 
 
 def test_series_by_gpu_type_and_in_days(jobs):

@@ -72,6 +72,13 @@ def test_growth_and_its_inverse(total):
     assert (median(total, Growth(0.0)) == 0).all()
 
 
+def test_expected_values_change_as_the_forecast_does(jobs):
+    forecast = normal_forecast([100.0, 110.0], 10).set_index("unique_id", drop=False)
+    forecast = forecast.assign(**{"M-mean": 2 * forecast["M"]})
+    found = WhatIf(jobs, forecast, installed=150).changed_forecast([Growth(1.5), StepEvent(9, start="2026-03-01")])
+    np.testing.assert_allclose(found["M-mean"] - 9, 2 * (found["M"] - 9))
+
+
 def test_removing_a_group_removes_its_share(total):
     work = total.workload
     share = work.groupby("group")["gpu_hours"].sum() / work["gpu_hours"].sum()
