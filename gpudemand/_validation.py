@@ -108,7 +108,11 @@ def check_number(
 
 
 def check_seed(random_state: object) -> int:
-    """Return a seed: a whole number of 32 bits, as scikit-learn takes it."""
+    """Return a seed, a whole number of 32 bits; as in scikit-learn, None and generators of NumPy draw one."""
+    if random_state is None or isinstance(random_state, np.random.Generator):
+        return int(np.random.default_rng(random_state).integers(2**31))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
     return int(check_number("random_state", random_state, 0, 2**32 - 1, integer=True))
 
 

@@ -202,9 +202,7 @@ class TopologicalSegmenter(ClusterMixin, TransformerMixin, BaseEstimator):
             if isinstance(self.n_segments, str):
                 raise InputError(f"n_segments must be a whole number or 'auto'; got {self.n_segments!r}.")
             check_number("n_segments", self.n_segments, 1, integer=True)
-        is_state = self.random_state is None or isinstance(self.random_state, np.random.RandomState)
-        state = check_random_state(self.random_state if is_state else check_seed(self.random_state))
-        return np.random.default_rng(state.randint(2**31 - 1))
+        return np.random.default_rng(check_random_state(check_seed(self.random_state)).randint(2**31 - 1))
 
     def _fit_model(self, table: pd.DataFrame, rng: np.random.Generator) -> None:
         self.selection_ = None

@@ -268,7 +268,7 @@ def test_usage_of_another_step_gets_no_segments():
         segmenter.predict(wide.set_axis(pd.date_range("2026-03-02", periods=60, freq="h"), axis=1))
 
 
-@pytest.mark.parametrize("seed", [np.random.default_rng(0), "0", -1, 0.5, 2**40], ids=str)
+@pytest.mark.parametrize("seed", ["0", -1, 0.5, 2**40], ids=str)
 def test_a_seed_that_is_none_is_refused(users, seed):
     with pytest.raises(InputError, match="random_state must be a whole number"):
         TopologicalSegmenter(random_state=seed).fit(users[0])
