@@ -428,6 +428,23 @@ def test_usage_that_was_written_is_read_back_exactly(tmp_path, tz, freq, suffix)
     assert suffix == "csv" or read.attrs["freq"] == usage.attrs["freq"]
 
 
+_DAYS, _MONTHS = "MON TUE WED THU FRI SAT SUN".split(), "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()
+ANCHORED = [
+    *(f"{n}W-{day}" for n in ("", 2) for day in _DAYS),
+    *(f"{period}S-{month}" for period in "QY" for month in _MONTHS),
+    *("7D", "36h", "MS", "2MS", "SMS", "BMS", "B", "2B"),
+]
+
+
+@pytest.mark.parametrize("freq", ANCHORED)
+def test_bins_of_every_anchor_hold_the_whole_log(freq):
+    start = pd.date_range("2026-03-02 10:00", periods=9, freq="31h", tz="UTC")
+    jobs = pd.DataFrame({"user": "ada", "start": start, "end": start + pd.Timedelta("1h"), "gpus": 2})
+    for log in (jobs, jobs.head(1)):
+        assert usage_series(log, by=None, freq=freq, value="jobs")["y"].sum() == len(log)
+        assert usage_series(log, by=None, freq=freq)["y"].sum() == pytest.approx(2 * len(log))
+
+
 def test_local_hours_that_are_repeated_follow_one_another(tmp_path):
     hours = pd.date_range("2026-10-25", periods=6, freq="h", tz="Europe/Berlin")
     local = pd.DataFrame({"unique_id": "ada", "ds": hours.tz_localize(None), "y": range(6)})
