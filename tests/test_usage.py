@@ -371,6 +371,7 @@ def test_a_file_that_is_no_log_is_refused(tmp_path, name, content, reason):
         ({"freq": "us"}, "too many bins"),
         ({"until": "2019-01-01"}, "lies before the start"),
         ({"until": "tomorrow-ish"}, "is not a time"),
+        ({"until": "10.02.2026"}, "is not a time"),
         ({"by": "group"}, "names no 'group'"),
     ],
 )
