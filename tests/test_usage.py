@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import gzip
 import itertools
 
@@ -429,10 +430,9 @@ def test_usage_that_was_written_is_read_back_exactly(tmp_path, tz, freq, suffix)
     assert suffix == "csv" or read.attrs["freq"] == usage.attrs["freq"]
 
 
-_DAYS, _MONTHS = "MON TUE WED THU FRI SAT SUN".split(), "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()
 ANCHORED = [
-    *(f"{n}W-{day}" for n in ("", 2) for day in _DAYS),
-    *(f"{period}S-{month}" for period in "QY" for month in _MONTHS),
+    *(f"{n}W-{day[:3].upper()}" for n in ("", 2) for day in calendar.day_name),
+    *(f"{period}S-{month.upper()}" for period in "QY" for month in calendar.month_abbr[1:]),
     *("7D", "36h", "MS", "2MS", "SMS", "BMS", "B", "2B"),
 ]
 

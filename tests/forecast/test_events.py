@@ -182,7 +182,7 @@ def test_public_holidays_of_a_country_and_a_region():
     assert len(Calendar.of(public_holidays("DE", "2026-07-01", "2026-07-02")).names) == 0
     with pytest.raises(InputError, match="before start='2026-07-02'"):
         public_holidays("DE", "2026-07-02", "2026-07-01")
-    with pytest.raises(InputError, match="start='01.07.2026' is not a time"):
+    with pytest.raises(InputError, match=r"start='01\.07\.2026' is not a time"):
         public_holidays("DE", "01.07.2026", "2026-07-02")
 
 
