@@ -15,7 +15,7 @@ import pandas as pd
 
 from gpudemand._array import STRING, FloatArray, IntArray
 from gpudemand._tables import aligned, format_amount, titled_html
-from gpudemand._validation import InputError, check_choice, stack_level, told
+from gpudemand._validation import InputError, check_choice, check_columns, check_list, stack_level, told
 from gpudemand.cost.operators import (
     BATCHED,
     OTHER,
@@ -127,6 +127,11 @@ class OpGraph:
     state_bytes: float = 0.0
     fixed_input_bytes: float = 0.0
     compute_dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        check_columns(self.nodes, ("type",), "the nodes of a graph")
+        if np.shape(self.edges) != (len(self.edges), 2):
+            raise InputError("the edges of a graph must be pairs of positions; OpGraph.from_operators makes them.")
 
     @classmethod
     def from_operators(
@@ -452,12 +457,7 @@ def check_graph(graph: object) -> OpGraph:
 
 def check_graphs(graphs: object) -> list[OpGraph]:
     """Return `graphs` as a list of at least one `OpGraph`; raise `InputError` otherwise."""
-    if isinstance(graphs, OpGraph) or not isinstance(graphs, Iterable):
-        raise InputError(f"graphs must be a list of OpGraph; got {type(graphs).__name__}.")
-    checked = [check_graph(graph) for graph in graphs]
-    if not checked:
-        raise InputError("graphs is empty; pass at least one OpGraph.")
-    return checked
+    return [check_graph(graph) for graph in check_list("graphs", graphs, "OpGraph")]
 
 
 def _types_of(graph: OpGraph) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pandas as pd
 
 from gpudemand._array import STRING
-from gpudemand._validation import InputError, check_choice, check_number, nearest, shorten
+from gpudemand._validation import InputError, check_choice, check_list, check_number, nearest, shorten
 from gpudemand.planning.capacity import check_lead_time, check_steps
 from gpudemand.units import parse_duration
 
@@ -311,8 +311,8 @@ def cluster_names(cluster: str | Sequence[str]) -> tuple[str, ...]:
     >>> cluster_names("beta, alpha"), cluster_names(["alpha"])
     (('alpha', 'beta'), ('alpha',))
     """
-    names = cluster.split(",") if isinstance(cluster, str) else cluster
-    return tuple(sorted({name.strip() for name in names}))
+    names = cluster.split(",") if isinstance(cluster, str) else check_list("cluster", cluster, "names")
+    return tuple(sorted({str(name).strip() for name in names}))
 
 
 def select_clusters(jobs: pd.DataFrame, cluster: str | Sequence[str] | None) -> pd.DataFrame:

@@ -20,6 +20,7 @@ from gpudemand._validation import (
     UnlikelyUsageWarning,
     as_wide,
     check_choice,
+    check_list,
     check_usage,
     shorten,
     stack_level,
@@ -305,7 +306,10 @@ def recorded_period(
 
 def key_columns(by: str | Sequence[str] | None) -> list[str]:
     """Columns of a job table that `by` of `usage_series` names."""
-    names = [] if by in (None, "total") else by.split("/") if isinstance(by, str) else list(by)
+    if by is None or isinstance(by, str):
+        names = [] if by in (None, "total") else by.split("/")
+    else:
+        names = check_list("by", by, "columns", empty=True)
     columns = ["group" if name == "account" else name for name in names]
     for name in columns:
         check_choice("by", name, KEYS)
