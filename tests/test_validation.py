@@ -73,9 +73,9 @@ def test_what_is_no_study_and_no_graph_is_refused():
     with pytest.raises(InputError, match="study must be a Study; got DataFrame"):
         gd.compare_purchases(LOG, {"more": {"buy": "A100"}})
     with pytest.raises(InputError, match="the nodes of a graph must be a table"):
-        gd.OpGraph([], [])
+        gd.structural_matrix(gd.OpGraph([], []))
     with pytest.raises(InputError, match="the edges of a graph must be pairs"):
-        gd.OpGraph(pd.DataFrame({"type": ["Gemm"]}), [])
+        gd.structural_matrix(gd.OpGraph(pd.DataFrame({"type": ["Gemm"]}), []))
 
 
 def test_long_text_is_cut():

@@ -128,11 +128,6 @@ class OpGraph:
     fixed_input_bytes: float = 0.0
     compute_dtype: str = "float32"
 
-    def __post_init__(self) -> None:
-        check_columns(self.nodes, ("type",), "the nodes of a graph")
-        if np.shape(self.edges) != (len(self.edges), 2):
-            raise InputError("the edges of a graph must be pairs of positions; OpGraph.from_operators makes them.")
-
     @classmethod
     def from_operators(
         cls, operators: Sequence[Operator], edges: Iterable[tuple[int, int]], **attributes: Any
@@ -449,9 +444,12 @@ def edge_weights(graph: OpGraph, weight: str | None = None) -> FloatArray:
 
 
 def check_graph(graph: object) -> OpGraph:
-    """Return `graph` if it is an `OpGraph`; raise `InputError` otherwise."""
+    """Return `graph` if it is an `OpGraph` with operators and edges; raise `InputError` otherwise."""
     if not isinstance(graph, OpGraph):
         raise InputError(f"a graph must be an OpGraph (OpGraph.from_torch makes one); got {type(graph).__name__}.")
+    check_columns(graph.nodes, ("type",), "the nodes of a graph")
+    if np.shape(graph.edges) != (len(graph.edges), 2):
+        raise InputError("the edges of a graph must be pairs of positions; OpGraph.from_operators makes them.")
     return graph
 
 

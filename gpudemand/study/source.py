@@ -15,6 +15,7 @@ from gpudemand._array import STRING
 from gpudemand._tables import printable
 from gpudemand._validation import InputError, UnlikelyJobsWarning, as_pandas, check_usage, stack_level
 from gpudemand.forecast.panel import infer_freq, mean_step
+from gpudemand.jobs.columns import name_of_part, path_part
 from gpudemand.jobs.plausibility import complete_period_of, doubts, unlikely_jobs
 from gpudemand.jobs.schema import COLUMNS, FINISHED
 from gpudemand.jobs.table import as_jobs, begin_times, check_jobs, checked_as_of, gave_up, start_times
@@ -247,7 +248,7 @@ def original_names(jobs: pd.DataFrame, by: str) -> dict[str, str]:
     """
     original = jobs[by].drop_duplicates().astype(STRING)
     original = original.where(original.str.len() > 0).fillna("unknown")
-    return dict(zip(original.str.replace("/", "%2F", regex=False), original, strict=True))
+    return {path_part(name): name for name in original}
 
 
 _HOUR = pd.Timedelta("1h")
@@ -346,7 +347,7 @@ class SeriesSource:
         names = columns.to_series().astype(str)
         several = len(self.keys) - 1
         parts = names.str.split("/", n=several, expand=True) if several else names.to_frame()
-        return parts.set_axis(self.keys, axis=1).replace("%2F", "/", regex=True)
+        return parts.set_axis(self.keys, axis=1).map(name_of_part)
 
     def _by_key(self, by: Key, value: str = "gpus") -> pd.DataFrame:
         """Samples summed by name; unknown where a part of the sum is."""
