@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import gpudemand as gd
 from gpudemand._validation import InputError, check_choice, check_columns, check_number, shorten
 from gpudemand.cost.feature_table import listed_jobs
-from gpudemand.cost.graph import check_graphs
 from gpudemand.units import format_count, format_gib, format_seconds, parse_duration, parse_slurm_seconds
 
 
@@ -48,7 +47,6 @@ LISTS = {
     "capacity": lambda value: gd.plan_capacity(FORECAST, installed=8).exceedance(value),
     "cluster": lambda value: gd.Study(LOG, cluster=value),
     "forecasters": lambda value: gd.Study(LOG, forecasters=value),
-    "graphs": check_graphs,
     "jobs": listed_jobs,
 }
 MAY_BE_EMPTY = {"by", "forecasters"}

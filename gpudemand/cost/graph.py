@@ -15,7 +15,7 @@ import pandas as pd
 
 from gpudemand._array import STRING, FloatArray, IntArray
 from gpudemand._tables import aligned, format_amount, titled_html
-from gpudemand._validation import InputError, check_choice, check_columns, check_list, stack_level, told
+from gpudemand._validation import InputError, check_choice, check_columns, stack_level, told
 from gpudemand.cost.operators import (
     BATCHED,
     OTHER,
@@ -455,7 +455,12 @@ def check_graph(graph: object) -> OpGraph:
 
 def check_graphs(graphs: object) -> list[OpGraph]:
     """Return `graphs` as a list of at least one `OpGraph`; raise `InputError` otherwise."""
-    return [check_graph(graph) for graph in check_list("graphs", graphs, "OpGraph")]
+    if isinstance(graphs, OpGraph) or not isinstance(graphs, Iterable):
+        raise InputError(f"graphs must be a list of OpGraph; got {type(graphs).__name__}.")
+    checked = [check_graph(graph) for graph in graphs]
+    if not checked:
+        raise InputError("graphs is empty; pass at least one OpGraph.")
+    return checked
 
 
 def _types_of(graph: OpGraph) -> tuple[str, ...]:
