@@ -116,6 +116,21 @@ def check_seed(random_state: object) -> int:
     return int(check_number("random_state", random_state, 0, 2**32 - 1, integer=True))
 
 
+def check_list(name: str, values: object, of: str, *, empty: bool = False) -> list[Any]:
+    """Return what a sequence or an iterator holds, at least one thing unless it may be `empty`; text is neither.
+
+    >>> check_list("capacities", iter([8, 16]), "numbers")
+    [8, 16]
+    """
+    try:
+        listed = list(cast("Iterable[Any]", None if isinstance(values, str) else values))
+    except TypeError:
+        raise InputError(f"{name} must be a list of {of}; got {type(values).__name__}.") from None
+    if not listed and not empty:
+        raise InputError(f"{name} is empty; it must hold {of}.")
+    return listed
+
+
 def check_length(name: str, given: Sized, expected: int, of: str = "jobs") -> None:
     """Raise an `InputError` unless there is one value for each of what is counted."""
     if len(given) != expected:

@@ -11,6 +11,7 @@ from gpudemand._validation import InputError
 from gpudemand.cli.app import app
 from gpudemand.planning import Programme
 from gpudemand.report.history import settings_of
+from gpudemand.study.pools import select_clusters
 from tests.report.conftest import make_log, quick_module, selected_once, undrawn  # noqa: F401
 
 LOG = make_log(days=40)
@@ -28,6 +29,13 @@ def test_selected_clusters_are_a_log_of_their_own():
     two = LOG[LOG["cluster"] != "gamma"]
     for names in ("beta,alpha", ["alpha", "beta"]):
         pd.testing.assert_frame_equal(Study(LOG, cluster=names, **OPTIONS).usage, Study(two, **OPTIONS).usage)
+
+
+@pytest.mark.parametrize("names", [{"alpha": "alpha ", "beta": "beta"}, {"alpha": 1, "beta": 2}])
+def test_a_cluster_is_selected_by_the_name_that_its_log_is_read_with(names):
+    jobs = pd.DataFrame({"cluster": LOG["cluster"].map(names).astype(object), "gpus": 1})
+    wanted = str(names["alpha"]).strip()
+    assert select_clusters(jobs, wanted).index.equals(LOG.index[LOG["cluster"] == "alpha"])
 
 
 @pytest.mark.parametrize(

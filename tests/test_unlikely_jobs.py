@@ -146,6 +146,23 @@ def test_jobs_without_a_number_of_gpus_are_named():
     assert [text for text in sentences(check_jobs(few, allow_unknown=True)) if "no number of GPUs" in text]
 
 
+def test_a_table_without_an_end_is_named_unless_it_says_that_its_jobs_run():
+    snapshot = LOG.assign(end=pd.NaT, status=None)
+    (text,) = sentences(check_jobs(snapshot, allow_unknown=True))
+    assert text.startswith("no job of this table has an end, so 320 of 320 jobs count as running")
+    assert sentences(check_jobs(snapshot.assign(status="running"), allow_unknown=True)) == []
+
+
+@pytest.mark.parametrize(("days", "paused", "named"), [(5, 0, False), (27, 0, False), (29, 0, True), (29, 40, False)])
+def test_a_period_that_goes_on_for_a_window_without_a_record_is_named(days, paused, named):
+    pause = pd.Timedelta(days=paused) * (LOG.index < len(LOG) // 2).astype(int)
+    log = LOG.assign(**{name: LOG[name] - pause for name in ("submit", "start", "end")})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        gd.Study(log, until=LOG["end"].max() + pd.Timedelta(days=days))
+    assert [f"is {days} days after the last time of this log" in str(each.message) for each in caught] == [True] * named
+
+
 def test_simulated_clusters_are_ordinary():
     for seed in range(3):
         jobs, _ = gd.make_cluster(n_users=8, n_days=40, random_state=seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import gzip
 import itertools
 
@@ -15,12 +16,13 @@ from gpudemand import Study, write_jobs
 from gpudemand._tables import write_table
 from gpudemand._validation import InputError, RejectedRowsWarning, UnlikelyUsageWarning
 from gpudemand.jobs import read_jobs
-from gpudemand.jobs.table import as_jobs
+from gpudemand.jobs.table import as_jobs, check_jobs
 from gpudemand.usage import query, runs
 from gpudemand.usage.read import read_log, read_usage
 from gpudemand.usage.series import (
     aggregate_usage,
     recorded_until,
+    series_codes,
     to_long,
     to_wide,
     usage_series,
@@ -248,6 +250,35 @@ def test_paths_and_unknown_names():
     assert usage_series(jobs, by="group/user")["unique_id"].tolist() == ["x/a%2Fb", "x/unknown"]
 
 
+@pytest.mark.parametrize("suffix", [None, "csv", "parquet"])
+def test_names_are_trimmed_and_those_that_differ_stay_apart(tmp_path, suffix):
+    same, empty, apart = (
+        ["ada", "ada ", "\u2003ada\u00a0", "\x1fada\t"],
+        [" ", "\u3000\t", ""],
+        ["a/b", "a%2Fb", "a%252Fb"],
+    )
+    jobs = pd.DataFrame({"user": [*same, *empty, *apart], "start": "2026-03-01", "end": "2026-03-02", "gpus": 1})
+    write = {"csv": jobs.to_csv, "parquet": jobs.to_parquet}.get(suffix, lambda *_, **__: None)
+    write(tmp_path / f"jobs.{suffix}", index=False)
+    source = tmp_path / f"jobs.{suffix}" if suffix else jobs
+    for log in (source, read_jobs(source, tz="UTC") if suffix else check_jobs(jobs, tz="UTC")):
+        usage = usage_series(log, tz="UTC")
+        expected = {"a%25252Fb": 24, "a%252Fb": 24, "a%2Fb": 24, "ada": 96, "unknown": 72}
+        assert usage.set_index("unique_id")["y"].to_dict() == expected
+        codes = series_codes(check_jobs(jobs, tz="UTC"), usage["unique_id"])
+        assert usage["unique_id"].iloc[codes].tolist() == ["ada"] * 4 + ["unknown"] * 3 + [
+            "a%2Fb",
+            "a%252Fb",
+            "a%25252Fb",
+        ]
+
+
+def test_text_that_is_no_unicode_is_refused():
+    jobs = pd.DataFrame({"user": pd.Series(["m\udcfcller"], dtype=object), "start": "2026-03-01", "end": "2026-03-02"})
+    with pytest.raises(InputError, match="the column 'user' of jobs holds text that is no Unicode"):
+        usage_series(jobs.assign(gpus=1), tz="UTC")
+
+
 def test_hierarchy_sums_to_the_total():
     rows = [(u, "2026-03-01", "2026-03-04", g) for u, g in (("ada", 1), ("bob", 2), ("eve", 4))]
     usage = usage_series(make_jobs(rows, group=["x", "x", "y"], cluster="c"), by="cluster/group/user")
@@ -371,6 +402,7 @@ def test_a_file_that_is_no_log_is_refused(tmp_path, name, content, reason):
         ({"freq": "us"}, "too many bins"),
         ({"until": "2019-01-01"}, "lies before the start"),
         ({"until": "tomorrow-ish"}, "is not a time"),
+        ({"until": "10.02.2026"}, "is not a time"),
         ({"by": "group"}, "names no 'group'"),
     ],
 )
@@ -426,6 +458,22 @@ def test_usage_that_was_written_is_read_back_exactly(tmp_path, tz, freq, suffix)
     exact = {"rtol": 0.0, "atol": 1e-15} if suffix == "csv" else {"check_exact": True}
     pd.testing.assert_frame_equal(read, usage, **exact)
     assert suffix == "csv" or read.attrs["freq"] == usage.attrs["freq"]
+
+
+ANCHORED = [
+    *(f"{n}W-{day[:3].upper()}" for n in ("", 2) for day in calendar.day_name),
+    *(f"{period}S-{month.upper()}" for period in "QY" for month in calendar.month_abbr[1:]),
+    *("7D", "36h", "MS", "2MS", "SMS", "BMS", "B", "2B"),
+]
+
+
+@pytest.mark.parametrize("freq", ANCHORED)
+def test_bins_of_every_anchor_hold_the_whole_log(freq):
+    start = pd.date_range("2026-03-02 10:00", periods=9, freq="31h", tz="UTC")
+    jobs = pd.DataFrame({"user": "ada", "start": start, "end": start + pd.Timedelta("1h"), "gpus": 2})
+    for log in (jobs, jobs.head(1)):
+        assert usage_series(log, by=None, freq=freq, value="jobs")["y"].sum() == len(log)
+        assert usage_series(log, by=None, freq=freq)["y"].sum() == pytest.approx(2 * len(log))
 
 
 def test_local_hours_that_are_repeated_follow_one_another(tmp_path):
@@ -559,7 +607,7 @@ def _untidy_jobs(seed):
     jobs.loc[rng.random(n) < 0.03, "end"] = pd.NaT
     jobs["gpus"] = rng.choice([0.0, 0.5, 1.0, 2.0, 8.0, np.nan], n, p=[0.1, 0.1, 0.4, 0.2, 0.15, 0.05])
     jobs["requested_time"] = np.where(rng.random(n) < 0.6, rng.choice([600.0, 3600.0, 86400.0], n), np.nan)
-    jobs["user"] = rng.choice(["ada", "a/b", "a%2Fb", "unknown", None], n)
+    jobs["user"] = rng.choice(["ada", "ada ", "a/b", "a%2Fb", "unknown", None], n)
     jobs["group"] = rng.choice(["x", "y", None], n)
     return jobs
 

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gpudemand as gd
 from gpudemand._validation import InputError, check_choice, check_columns, check_number, shorten
+from gpudemand.cost.feature_table import listed_jobs
 from gpudemand.units import format_count, format_gib, format_seconds, parse_duration, parse_slurm_seconds
 
 
@@ -35,6 +37,43 @@ def test_the_nearest_name_is_suggested():
 def test_missing_columns_are_listed_with_those_that_exist():
     with pytest.raises(InputError, match=r"lacks the column\(s\) ds, y; it has unique_id"):
         check_columns(pd.DataFrame({"unique_id": []}), ("unique_id", "ds", "y"), "usage")
+
+
+LOG = pd.DataFrame({"user": "ada", "cluster": "alpha", "start": pd.date_range("2026-03-02", periods=20, tz="UTC")})
+LOG = LOG.assign(end=LOG["start"] + pd.Timedelta("9h"), gpus=2)
+LISTS = {
+    "by": lambda value: gd.usage_series(LOG, by=value),
+    "capacities": lambda value: gd.expected_queueing(LOG, value),
+    "capacity": lambda value: gd.plan_capacity(FORECAST, installed=8).exceedance(value),
+    "cluster": lambda value: gd.Study(LOG, cluster=value),
+    "forecasters": lambda value: gd.Study(LOG, forecasters=value),
+    "jobs": listed_jobs,
+}
+MAY_BE_EMPTY = {"by", "forecasters"}
+FORECAST = pd.DataFrame({"unique_id": "total", "ds": LOG["start"], "M": 5.0, "M-lo-90": 4.0, "M-hi-90": 6.0})
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_one_value_is_no_list_and_most_lists_hold_something(name):
+    with pytest.raises(InputError, match=f"{name} must be a list of .*; got int"):
+        LISTS[name](5)
+    if name not in MAY_BE_EMPTY:
+        with pytest.raises(InputError, match=f"{name} is empty; it must hold"):
+            LISTS[name](iter([]))
+
+
+def test_an_iterator_is_a_list():
+    assert gd.expected_queueing(LOG, iter([2, 4])).index.tolist() == [2, 4]
+    assert len(gd.plan_capacity(FORECAST, installed=8).exceedance(iter([2, 4]))) == 2
+
+
+def test_what_is_no_study_and_no_graph_is_refused():
+    with pytest.raises(InputError, match="study must be a Study; got DataFrame"):
+        gd.compare_purchases(LOG, {"more": {"buy": "A100"}})
+    with pytest.raises(InputError, match="the nodes of a graph must be a table"):
+        gd.structural_matrix(gd.OpGraph([], []))
+    with pytest.raises(InputError, match="the edges of a graph must be pairs"):
+        gd.structural_matrix(gd.OpGraph(pd.DataFrame({"type": ["Gemm"]}), []))
 
 
 def test_long_text_is_cut():

@@ -14,7 +14,7 @@ import pandas as pd
 
 from gpudemand import _parallel
 from gpudemand._array import STRING
-from gpudemand._validation import InputError, check_columns, stack_level, told
+from gpudemand._validation import InputError, check_columns, check_list, stack_level, told
 from gpudemand.cost.graph import OpGraph, per_graph, structural_matrix
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, features_by_name
 from gpudemand.cost.job import TrainingJob
@@ -195,9 +195,7 @@ def features_from_jobs(jobs: TrainingJob | Iterable[TrainingJob]) -> pd.DataFram
 
 def listed_jobs(jobs: TrainingJob | Iterable[TrainingJob]) -> list[TrainingJob]:
     """One or more jobs as a list."""
-    listed = [jobs] if isinstance(jobs, TrainingJob) else list(jobs)
-    if not listed:
-        raise InputError("jobs is empty; pass one TrainingJob or more.")
+    listed = [jobs] if isinstance(jobs, TrainingJob) else check_list("jobs", jobs, "TrainingJobs")
     for job in listed:
         if not isinstance(job, TrainingJob):
             raise InputError(f"jobs must hold TrainingJobs; got {type(job).__name__}.")

@@ -15,7 +15,7 @@ import pandas as pd
 
 from gpudemand._array import STRING, FloatArray, IntArray
 from gpudemand._tables import aligned, format_amount, titled_html
-from gpudemand._validation import InputError, check_choice, stack_level, told
+from gpudemand._validation import InputError, check_choice, check_columns, stack_level, told
 from gpudemand.cost.operators import (
     BATCHED,
     OTHER,
@@ -460,9 +460,12 @@ def edge_weights(graph: OpGraph, weight: str | None = None) -> FloatArray:
 
 
 def check_graph(graph: object) -> OpGraph:
-    """Return `graph` if it is an `OpGraph`; raise `InputError` otherwise."""
+    """Return `graph` if it is an `OpGraph` with operators and edges; raise `InputError` otherwise."""
     if not isinstance(graph, OpGraph):
         raise InputError(f"a graph must be an OpGraph (OpGraph.from_torch makes one); got {type(graph).__name__}.")
+    check_columns(graph.nodes, ("type",), "the nodes of a graph")
+    if np.shape(graph.edges) != (len(graph.edges), 2):
+        raise InputError("the edges of a graph must be pairs of positions; OpGraph.from_operators makes them.")
     return graph
 
 

@@ -18,6 +18,7 @@ from gpudemand._array import STRING, BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, as_numbers, check_choice, check_columns, check_number, shorten
 from gpudemand.jobs.schema import EARLIEST, LATEST
 from gpudemand.jobs.table import as_jobs
+from gpudemand.jobs.times import read_timestamp
 
 
 class Archetype(NamedTuple):
@@ -655,7 +656,7 @@ def _generator(random_state: int | np.random.Generator | None) -> np.random.Gene
 def _first_day(start: str | pd.Timestamp, tz: str) -> str:
     """Validate day and time zone; return the day as text, so that ``attrs`` survive a Parquet file."""
     try:
-        day = pd.Timestamp(start)
+        day = read_timestamp(start)
     except (TypeError, ValueError) as error:  # OutOfBoundsDatetime is a ValueError
         raise InputError(f"start={shorten(start)!r} is not a day; write '2026-01-05'.") from error
     if pd.isna(day) or day.tz is not None or day != day.normalize():

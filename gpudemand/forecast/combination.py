@@ -284,7 +284,7 @@ class CombinedForecaster(Forecaster):
     def _fit_panel(self, panel: Panel) -> None:
         super()._fit_panel(panel)
         members = self._default_members() if self.members is None else self.members
-        if isinstance(members, BaseEstimator) or not members:
+        if not isinstance(members, Sequence) or not members:
             raise InputError("members must be a list of at least one forecaster, or None for the default ones.")
         positive_int("max_origins", self.max_origins)
         seed = check_seed(self.random_state)

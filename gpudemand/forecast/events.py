@@ -14,6 +14,7 @@ from gpudemand._validation import InputError, check_columns, check_number, neare
 from gpudemand.forecast.combination import CombinedForecaster
 from gpudemand.forecast.forecaster import Forecaster, adapt
 from gpudemand.forecast.panel import Panel, row_means, season_length, week_length
+from gpudemand.jobs.times import parse_timestamp, read_timestamp
 from gpudemand.usage.bins import calendar_range
 
 HOLIDAY = "public holiday"
@@ -30,14 +31,18 @@ class Calendar(NamedTuple):
     def of(cls, events: pd.DataFrame) -> Calendar:
         """Check a table of events, as `EventForecaster` takes it."""
         table = check_columns(events, ("event", "start", "end"), "events").reset_index(drop=True)
-        table = table.assign(**{side: [_time(value) for value in table[side]] for side in ("start", "end")})
+        given = table[["start", "end"]].astype(object)
+        table = table.assign(**{side: [_time(value) for value in given[side]] for side in given})
         effects = table["effect"] if "effect" in table else [None] * len(table)
         table = table.assign(
             event=table["event"].astype(str), effect=list(map(_stated_effect, table["event"], effects))
         )
-        for name, start, end in zip(table["event"], table["start"], table["end"], strict=True):
+        for row, (name, start, end) in enumerate(zip(table["event"], table["start"], table["end"], strict=True)):
             if not (start is not None and end is not None and _utc(start) < _utc(end)):
-                raise InputError(f"event {shorten(name)!r} needs a start and, after it, an end; got {start} and {end}.")
+                got = " and ".join(str(shorten(side)) for side in given.iloc[row])
+                raise InputError(
+                    f"event {shorten(name)!r} needs a start and, after it, an end, such as 2026-03-01; got {got}."
+                )
         pairs = table[["event", "effect"]].drop_duplicates()
         if (several := pairs["event"].duplicated()).any():
             name = shorten(str(pairs.loc[several, "event"].iloc[0]))
@@ -99,7 +104,8 @@ def public_holidays(place: str, start: object, end: object) -> pd.DataFrame:
     if region and region not in known[country]:
         has = ", ".join(known[country]) or "none"
         raise InputError(f"no public holidays are known of region {shorten(region)!r} of {country}; it has {has}.")
-    first, last = (pd.Timestamp(time).tz_localize(None).normalize() for time in (start, end))
+    bounds = (parse_timestamp(time, name=name) for name, time in (("start", start), ("end", end)))
+    first, last = (time.tz_localize(None).normalize() for time in bounds)
     if last < first:
         raise InputError(f"end={shorten(end)!r} is before start={shorten(start)!r}; exchange them.")
     years = range(first.year, last.year + 1)
@@ -112,7 +118,7 @@ def public_holidays(place: str, start: object, end: object) -> pd.DataFrame:
 
 def _time(value: Any) -> pd.Timestamp | None:
     try:
-        time = pd.Timestamp(value)
+        time = read_timestamp(value)
     except (ValueError, TypeError):
         return None
     return None if time is pd.NaT else time

@@ -91,6 +91,34 @@ def without_decimals(names: pd.Series) -> pd.Series:
     return names
 
 
+#: What stands for ``/`` inside a name, where names are joined by it; in one that has it already, its ``%`` is ``%25``.
+_SLASH = "%2F"
+_ESCAPED = "%((25)*2F)"
+
+
+def path_part(name: str) -> str:
+    """Name as a part of the name of a series, in which ``/`` stands between names; `name_of_part` is the inverse.
+
+    >>> [path_part(name) for name in ("a/b", "a%2Fb", "100%")]
+    ['a%2Fb', 'a%252Fb', '100%']
+    """
+    return re.sub(_ESCAPED, r"%25\1", name).replace("/", _SLASH)
+
+
+def path_part_sql(name: str) -> str:
+    """Expression for the `path_part` of an expression, in DuckDB."""
+    return rf"replace(regexp_replace({name}, '{_ESCAPED}', '%25\1', 'g'), '/', '{_SLASH}')"
+
+
+def name_of_part(part: str) -> str:
+    """Name of which `path_part` has made a part.
+
+    >>> [name_of_part(part) for part in ("a%2Fb", "a%252Fb", "100%")]
+    ['a/b', 'a%2Fb', '100%']
+    """
+    return re.sub("%25((25)*2F)", r"%\1", part.replace(_SLASH, "/"))
+
+
 def unread_cells(name: str, example: str, count: int, total: int) -> str:
     """Sentence on cells that cannot be read, in a column that no job needs.
 

@@ -437,7 +437,7 @@ def unlikely_jobs(jobs: pd.DataFrame, installed: Any = None) -> list[str]:
     '1 of 50 jobs has a submission, start and end years from those of all others (job 3: 1 Jan 1970)'
     """
     said = [*_unlikely_times(jobs), *_unlikely_gpus(jobs, installed), *without_impossible_use(jobs)[1]]
-    return [*said, *_ended_without_start(jobs), *_without_gpus(jobs), *_survivors(jobs)]
+    return [*said, *_ended_without_start(jobs), *_without_ends(jobs), *_without_gpus(jobs), *_survivors(jobs)]
 
 
 def _survivors(jobs: pd.DataFrame) -> list[str]:
@@ -467,6 +467,17 @@ def _ended_without_start(jobs: pd.DataFrame) -> list[str]:
     return [
         f"{_count(rows)} over without a start or a known status ({_job(jobs, rows)}), and count as held from the "
         "submission on. Where they gave up while they waited, write cancelled for their status."
+    ]
+
+
+def _without_ends(jobs: pd.DataFrame) -> list[str]:
+    """Sentence on a table without an end, unless it says that its jobs run."""
+    rows = (_running(jobs) & ~jobs["status"].eq("running").fillna(False)).to_numpy(dtype=bool)
+    if jobs["end"].notna().any() or not rows.any():
+        return []
+    return [
+        f"no job of this table has an end, so {_count(rows, 'counts', 'count')} as running from the start on "
+        f"({_job(jobs, rows)}). Where they have ended, say when; where they run, write running for their status."
     ]
 
 

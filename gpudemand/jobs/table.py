@@ -266,7 +266,7 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
         raise InputError(f"jobs has {unusable(reasons.value_counts())}, the first in row {first}; repair or drop them.")
     table = submitted_again(with_waiting(table)) if repeats else with_waiting(table)
     others = {name: frame[name] for name in frame.columns if name not in COLUMNS}
-    others |= {name: _names(others[name]) for name in schema.OTHER_KEYS if name in others}
+    others |= {name: read_names(others[name]) for name in schema.OTHER_KEYS if name in others}
     checked = pd.DataFrame({**table, **others}).set_axis(given.index)
     checked.attrs = dict(given.attrs)
     if doubts:
@@ -307,13 +307,14 @@ def _read_column(frame: pd.DataFrame, name: str, dtype: object, log: LogColumns)
         return limit.mask(np.isinf(limit)) if np.isinf(limit).any() else limit
     if name not in frame.columns or dtype != STRING:
         return _column(frame, name, dtype)
-    text = _names(frame[name])
+    text = read_names(frame[name])
     known = name != "status" or text.isin([*schema.STATUSES, np.nan]).all()
     return text if known else map_unique(text, canonical_status)
 
 
-def _names(column: pd.Series) -> pd.Series:
-    text = _as_text(column)
+def read_names(column: pd.Series) -> pd.Series:
+    """Names in any column as the readers of files take them: trimmed, and missing where nothing is left."""
+    text = _as_text(column).str.strip()
     return without_decimals(text.mask(text == ""))
 
 
@@ -332,7 +333,11 @@ def _cells(frame: pd.DataFrame) -> pa.Table:
 def _as_text(column: pd.Series) -> pd.Series:
     """Text of any values; whole numbers without a decimal point, though a missing one made floats of them."""
     whole = column.dtype.kind == "f" and (column.isna() | (column % 1 == 0)).all()
-    return (column.astype("Int64") if whole else column).astype(STRING)
+    try:
+        return (column.astype("Int64") if whole else column).astype(STRING)
+    except UnicodeEncodeError:
+        kind = f"the column {column.name!r} of jobs holds text that is no Unicode (halves of surrogate pairs)"
+        raise InputError(f"{kind}; read it again with its encoding, such as encoding='latin-1'.") from None
 
 
 def as_of(jobs: pd.DataFrame, time: pd.Timestamp) -> pd.DataFrame:

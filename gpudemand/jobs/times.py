@@ -7,6 +7,7 @@ import re
 import zoneinfo
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -53,6 +54,21 @@ def parse_timezone(tz: object) -> dt.tzinfo | None:
     raise InputError(f"tz={shorten(tz)!r} is not a time zone.{hint} Write one like 'Europe/Berlin' or '+08:00'.")
 
 
+def read_timestamp(value: Any) -> pd.Timestamp:
+    """Timestamp of a time or of ISO 8601 text; which number is the month of ``10.02.2026`` would be a guess.
+
+    >>> read_timestamp("2026-02-10"), read_timestamp(dt.date(2026, 2, 10))
+    (Timestamp('2026-02-10 00:00:00'), Timestamp('2026-02-10 00:00:00'))
+    """
+    if isinstance(value, (int, float, np.number)):
+        raise TypeError("a number has no unit")
+    if not isinstance(value, str):
+        return pd.Timestamp(value)
+    if not value[:4].isdigit():  # pandas also takes words such as today
+        raise ValueError("the year must be first")
+    return pd.to_datetime(value, format="ISO8601")
+
+
 def parse_timestamp(value: object, tz: object = "UTC", name: str = "") -> pd.Timestamp:
     """Timestamp with a zone from an argument; one without a zone is in `tz`.
 
@@ -61,9 +77,7 @@ def parse_timestamp(value: object, tz: object = "UTC", name: str = "") -> pd.Tim
     `name`: name of the argument, for the message.
     """
     try:
-        if isinstance(value, (int, float)):
-            raise TypeError("a number has no unit")
-        time = pd.Timestamp(value)
+        time = read_timestamp(value)
         if not EARLIEST.year <= time.year < LATEST.year:
             raise ValueError("missing or outside")
     except (ValueError, TypeError) as error:
@@ -94,9 +108,7 @@ class TimeParser:
         if origin is None:
             return cls(tzinfo, None, source, hint)
         try:
-            if not isinstance(origin, (str, dt.datetime, np.datetime64)):
-                raise TypeError("a number has no unit")
-            start = pd.Timestamp(origin)
+            start = read_timestamp(origin)
         except (ValueError, TypeError) as error:
             raise InputError(f"origin={shorten(origin)!r} is not a time; write '2020-01-01 00:00+00:00'.") from error
         if start == pd.Timestamp(0):

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import FloatArray
-from gpudemand._validation import InputError, check_choice, check_number, nearest, told
+from gpudemand._validation import InputError, check_choice, check_list, check_number, nearest, told
 from gpudemand.forecast.panel import infer_freq
 from gpudemand.metrics import check_forecast
 from gpudemand.planning.quantiles import QuantileTable, ratios_to_mean
@@ -362,7 +362,8 @@ class CapacityPlan:
         """
         quantiles, parts = self.known_quantiles(), []
         ratios = np.ones((len(self.table), 1)) if self.ratios is None else self.ratios
-        given = None if capacity is None else np.array([check_number("capacity", gpus, 0) for gpus in capacity])
+        listed = [] if capacity is None else check_list("capacity", capacity, "numbers of GPUs")
+        given = None if capacity is None else np.array([check_number("capacity", gpus, 0) for gpus in listed])
         for name, rows in self.table.groupby("unique_id", sort=False).indices.items():
             highest = max(self.table["required"].iloc[rows].max(), self.table["installed"].iloc[rows].max())
             steps = np.linspace(0, 1.5 * highest, 101) if given is None else given

@@ -223,7 +223,7 @@ _HOUR_US = 3_600_000_000
 def whole_hours(panel: Panel) -> int:
     """Width of a bin in hours; raises if it is not 1 to 24 whole hours that divide a day."""
     hours = (panel.future(1)[0] - panel.times[-1]).round("h") / pd.Timedelta("1h")
-    if panel.freq.freqstr.endswith("D") and panel.freq.n == 1:
+    if isinstance(panel.freq, pd.offsets.Day) and panel.freq.n == 1:
         return DAY_H
     if hours != int(hours) or hours < 1 or DAY_H % hours:
         raise InputError(f"bins of {panel.freq.freqstr!r} are not 1 to 24 whole hours; use freq='h' or 'D'.")

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import FloatArray
-from gpudemand._validation import InputError, check_number, told
+from gpudemand._validation import InputError, check_list, check_number, told
 from gpudemand.jobs.table import check_jobs, gave_up, seconds_since, start_times
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.planning.queue import run_seconds, simulate_queue
@@ -64,14 +64,15 @@ def expected_queueing(
     True
     """
     check_number("growth", growth, 0, 1000, open_low=True)
+    listed = check_list("capacities", capacities, "numbers of GPUs")
     log = with_expected_ends(check_jobs(jobs), run_time)
     log = log[(log["gpus"] > 0).to_numpy() & ~gave_up(log)]
     if log.empty:
         raise InputError("no job of the log held a GPU, so there is nothing to simulate.")
     begin = log["submit"].min() if start is None else parse_timestamp(start, name="start")
     log = log if growth == 1 else _grown(log, growth, begin, np.random.default_rng(random_state))
-    rows = [_waits(log, check_number("capacities", gpus, 0, open_low=True), policy, begin) for gpus in capacities]
-    return pd.DataFrame(rows, index=pd.Index(list(capacities), name="capacity"))
+    rows = [_waits(log, check_number("capacities", gpus, 0, open_low=True), policy, begin) for gpus in listed]
+    return pd.DataFrame(rows, index=pd.Index(listed, name="capacity"))
 
 
 def with_expected_ends(

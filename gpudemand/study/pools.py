@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pandas as pd
 
 from gpudemand._array import STRING
-from gpudemand._validation import InputError, check_choice, check_number, nearest, shorten
+from gpudemand._validation import InputError, check_choice, check_list, check_number, nearest, shorten
+from gpudemand.jobs.table import read_names
 from gpudemand.planning.capacity import check_lead_time, check_steps
 from gpudemand.units import parse_duration
 
@@ -311,8 +312,8 @@ def cluster_names(cluster: str | Sequence[str]) -> tuple[str, ...]:
     >>> cluster_names("beta, alpha"), cluster_names(["alpha"])
     (('alpha', 'beta'), ('alpha',))
     """
-    names = cluster.split(",") if isinstance(cluster, str) else cluster
-    return tuple(sorted({name.strip() for name in names}))
+    names = cluster.split(",") if isinstance(cluster, str) else check_list("cluster", cluster, "names")
+    return tuple(sorted({str(name).strip() for name in names}))
 
 
 def select_clusters(jobs: pd.DataFrame, cluster: str | Sequence[str] | None) -> pd.DataFrame:
@@ -326,7 +327,8 @@ def select_clusters(jobs: pd.DataFrame, cluster: str | Sequence[str] | None) -> 
     """
     if cluster is None:
         return jobs
-    known = sorted(jobs["cluster"].dropna().astype(str).unique()) if "cluster" in jobs else []
+    clusters = read_names(jobs["cluster"]) if "cluster" in jobs else pd.Series(dtype=str)
+    known = sorted(clusters.dropna().unique())
     if not known:
         raise InputError("this log names no clusters, so none can be selected; leave cluster out.")
     if cluster == "each":
@@ -335,7 +337,7 @@ def select_clusters(jobs: pd.DataFrame, cluster: str | Sequence[str] | None) -> 
     unknown = [name for name in names if name not in known]
     if unknown or not names:
         raise InputError(f"this log has no cluster {', '.join(unknown)!r}.{nearest((*unknown, '')[0], known)}")
-    selected = jobs[jobs["cluster"].isin(names)]
+    selected = jobs[clusters.isin(names).to_numpy()]
     selected.attrs = dict(jobs.attrs)
     return selected
 

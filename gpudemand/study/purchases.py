@@ -127,6 +127,8 @@ class PurchaseComparison:
         *,
         years: float | None = None,
     ) -> None:
+        if not hasattr(type(study), "need"):
+            raise InputError(f"study must be a Study; got {type(study).__name__}.")
         if study.need.target is None or study.need.forecast.window is None or not study.need.forecast.last:
             raise InputError("purchases are compared by queues of jobs, and this study has none.")
         if study.settings.pool == "cluster":

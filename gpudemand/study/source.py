@@ -15,14 +15,15 @@ from gpudemand._array import STRING
 from gpudemand._tables import printable
 from gpudemand._validation import InputError, UnlikelyJobsWarning, as_pandas, check_usage, stack_level
 from gpudemand.forecast.panel import infer_freq, mean_step
+from gpudemand.jobs.columns import name_of_part, path_part
 from gpudemand.jobs.plausibility import complete_period_of, doubts, unlikely_jobs
 from gpudemand.jobs.schema import COLUMNS, FINISHED
 from gpudemand.jobs.table import as_jobs, begin_times, check_jobs, checked_as_of, gave_up, start_times
 from gpudemand.jobs.times import parse_timestamp
-from gpudemand.planning.need import NeedForecast, WaitTarget, forecast_need, forecast_peaks
+from gpudemand.planning.need import WINDOW, NeedForecast, WaitTarget, forecast_need, forecast_peaks
 from gpudemand.study.pools import of_aliases, rename_series, rename_types, reserved_price
 from gpudemand.study.settings import BY, DEFAULT_WAIT, Aliases, Settings
-from gpudemand.units import mark_fractions, mark_type
+from gpudemand.units import format_number_of, mark_fractions, mark_type
 from gpudemand.usage.bins import are_midnights, bin_edges, bin_ends, parse_freq
 from gpudemand.usage.idle import checked_idle_table, idle_table
 from gpudemand.usage.read import binned_means, check_days, gaps_between, pulled_usage, tells
@@ -201,8 +202,21 @@ class JobSource:
 
     def unlikely(self) -> list[str]:
         """What `read_jobs` doubts, and what is unlikely in the jobs themselves; see `unlikely_jobs`."""
-        said = [*doubts(self.jobs.attrs), *unlikely_jobs(self.jobs, self.settings.total_installed)]
+        said = [*doubts(self.jobs.attrs), *unlikely_jobs(self.jobs, self.settings.total_installed), *self._silence()]
         return list(dict.fromkeys(said))
+
+    def _silence(self) -> list[str]:
+        """Sentence on a last window of the period in which nothing was recorded, as never before for so long."""
+        times, told = self.jobs[["submit", "start", "end"]].melt()["value"].dropna(), complete_period_of(self.jobs)[1]
+        last, until = max(times.max(), told or times.max()), self.settings.end
+        if until - last <= WINDOW or until - last <= times.sort_values().diff().max():
+            return []
+        return [
+            f"until={until:%Y-%m-%d} is {(until - last).days} days after the last time of this log, {last:%Y-%m-%d}, "
+            "longer than the window of four weeks by which it is judged what is needed: it counts as if nobody wanted "
+            f"GPUs since, and {format_number_of('job', _is_running(self.jobs).sum())} without an end as running until "
+            "then. Leave until out, or add the jobs since."
+        ]
 
     def with_fractions_apart(self) -> JobSource:
         """With GPU types of their own for jobs on fractions of GPUs, as `mark_fractions` names them."""
@@ -234,7 +248,7 @@ def original_names(jobs: pd.DataFrame, by: str) -> dict[str, str]:
     """
     original = jobs[by].drop_duplicates().astype(STRING)
     original = original.where(original.str.len() > 0).fillna("unknown")
-    return dict(zip(original.str.replace("/", "%2F", regex=False), original, strict=True))
+    return {path_part(name): name for name in original}
 
 
 _HOUR = pd.Timedelta("1h")
@@ -333,7 +347,7 @@ class SeriesSource:
         names = columns.to_series().astype(str)
         several = len(self.keys) - 1
         parts = names.str.split("/", n=several, expand=True) if several else names.to_frame()
-        return parts.set_axis(self.keys, axis=1).replace("%2F", "/", regex=True)
+        return parts.set_axis(self.keys, axis=1).map(name_of_part)
 
     def _by_key(self, by: Key, value: str = "gpus") -> pd.DataFrame:
         """Samples summed by name; unknown where a part of the sum is."""

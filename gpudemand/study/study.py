@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar, cast, overload
 import pandas as pd
 
 from gpudemand._tables import html_table, readable, shown_as_html
-from gpudemand._validation import LOGGER, InputError, Skipped, as_pandas, telling
+from gpudemand._validation import LOGGER, InputError, Skipped, as_pandas, check_list, telling
 from gpudemand.forecast.forecaster import adapt
 from gpudemand.planning.need import WINDOW
 from gpudemand.planning.programmes import PlannedWork, Programme, check_planned
@@ -220,7 +220,8 @@ class Study:
             events=events,
             type_aliases=type_aliases,
         )
-        self._planned, self._forecasters = check_planned(programmes), [adapt(model) for model in forecasters]
+        self._planned = check_planned(programmes)
+        self._forecasters = [adapt(model) for model in check_list("forecasters", forecasters, "models", empty=True)]
         self._options = check_options(options) if options else {}
         self.step_costs, self._skipped = step_costs, Skipped()
         self.begin = progress or LOGGER.info

@@ -32,7 +32,7 @@ def parse_freq(freq: object) -> pd.offsets.BaseOffset:
 
 def is_tick(freq: pd.offsets.BaseOffset) -> bool:
     """Whether bins are equally long, not days or longer periods of the calendar."""
-    return isinstance(freq, pd.offsets.Tick) and not freq.freqstr.endswith("D")
+    return isinstance(freq, pd.offsets.Tick) and not isinstance(freq, pd.offsets.Day)  # a tick before pandas 3
 
 
 def calendar_range(
@@ -73,7 +73,7 @@ def bin_edges(begin: pd.Timestamp, until: pd.Timestamp, freq: object, tz: Any) -
     """
     offset, start = parse_freq(freq), pd.Timestamp("2001-01-01")
     width = (start + offset) - start
-    by_days = is_tick(offset) or offset.freqstr.endswith("D")
+    by_days = isinstance(offset, (pd.offsets.Tick, pd.offsets.Day))
     # These start at a local midnight, so that hours are those of the wall clock in zones with a half-hour offset.
     midnight = begin.tz_convert(tz).tz_localize(None).normalize()
     wall = midnight if by_days else offset.rollback(midnight)
@@ -83,7 +83,8 @@ def bin_edges(begin: pd.Timestamp, until: pd.Timestamp, freq: object, tz: Any) -
         raise InputError(f"{span} holds too many bins of freq={freq!r}; use a coarser one.")
     first, last = on_calendar(pd.DatetimeIndex([wall, last]), begin.tz_convert(tz).tz)
     edges = calendar_range(first, last, freq=offset).as_unit("ns")
-    low = max(int(edges.searchsorted(begin, side="right")) - 1, 0)
+    low = int(edges.searchsorted(begin, side="right")) - 1
+    assert low >= 0, f"the first bin of {offset.freqstr!r} begins after {begin}"
     high = max(int(edges.searchsorted(until, side="left")), low + 1)
     return edges[low : high + 1]
 

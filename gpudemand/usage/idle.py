@@ -11,6 +11,7 @@ import pandas as pd
 
 from gpudemand._array import STRING
 from gpudemand._validation import InputError, check_columns, check_number, told
+from gpudemand.jobs.columns import name_of_part
 from gpudemand.jobs.plausibility import without_impossible_use
 from gpudemand.jobs.table import check_jobs, warn_doubts
 from gpudemand.store import is_store
@@ -148,5 +149,5 @@ def _of_samples(store: Path, by: str, until: pd.Timestamp | None, *, by_type: bo
     table = pd.DataFrame(sums).fillna(0.0).rename_axis("unique_id").reset_index().assign(pool="")
     if by_type:
         names = table["unique_id"].astype(str).str.rsplit("/", n=1, expand=True)
-        table = table.assign(unique_id=names[0].astype(STRING), pool=names[1].str.replace("%2F", "/", regex=False))
+        table = table.assign(unique_id=names[0].astype(STRING), pool=names[1].map(name_of_part))
     return table.set_index(["unique_id", "pool"])

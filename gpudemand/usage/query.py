@@ -17,7 +17,7 @@ import pyarrow as pa
 from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import InputError, require_names
 from gpudemand.jobs import schema
-from gpudemand.jobs.columns import DURATION, FLOAT_NAME, NO_LIMIT, NUMBER, STATUS_OF_WORD, unread_cells
+from gpudemand.jobs.columns import DURATION, FLOAT_NAME, NO_LIMIT, NUMBER, STATUS_OF_WORD, path_part_sql, unread_cells
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, csv_batches, open_parquet
 from gpudemand.jobs.log_formats import TOTAL_ROW, TOTALS
 from gpudemand.jobs.plausibility import Edge, edge_of_ages, survivors_before, tracked_since
@@ -137,7 +137,15 @@ def _text(column: str, kinds: Mapping[str, str]) -> str:
     text = f'CAST("{column}" AS VARCHAR)'
     if kinds.get(column) in ("DOUBLE", "FLOAT"):  # some programs write NaN where a number is missing
         return f'CASE WHEN NOT isnan("{column}") THEN {text} END'
-    return f"nullif({text}, '')" if column in kinds else "NULL::VARCHAR"
+    if column not in kinds:
+        return "NULL::VARCHAR"
+    # Few texts are to be trimmed, which takes ten times as long as to see that.
+    outer = f"regexp_matches({text}, '^[{_SPACES}]|[{_SPACES}]$')"
+    return f"nullif(CASE WHEN {outer} THEN trim({text}, '{_SPACES}') ELSE {text} END, '')"
+
+
+#: What `LogColumns.text` trims, as Python does; by itself DuckDB trims neither tabs nor line breaks.
+_SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
 
 
 def _time_columns(column: str, kind: str | None) -> str:
@@ -442,7 +450,7 @@ class JobLogQuery:
     def _name(self, part: str) -> str:
         """Expression of the name in a part of the key; as `without_decimals` makes it in tables."""
         is_float = self._row(f"SELECT coalesce(bool_and(regexp_matches({part}, '{FLOAT_NAME}')), false) FROM parts")[0]
-        return f"regexp_replace({part}, '[.]0+$', '')" if is_float else f"replace({part}, '/', '%2F')"
+        return f"regexp_replace({part}, '[.]0+$', '')" if is_float else path_part_sql(part)
 
     @property
     def _coded(self) -> str:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from gpudemand._array import STRING
 from gpudemand._tables import not_for_spreadsheets
 from gpudemand._validation import InputError, check_choice, check_usage, told
-from gpudemand.jobs.columns import LogColumns
+from gpudemand.jobs.columns import LogColumns, path_part_sql
 from gpudemand.jobs.files import (
     LIMITS,
     NO_LIMITS,
@@ -107,7 +107,7 @@ def pulled_usage(
 
 
 def _samples(store: Store, measures: tuple[str, ...], keys: list[str]) -> pd.DataFrame:
-    parts = (f"coalesce(nullif(replace({key}, '/', '%2F'), ''), 'unknown')" for key in keys)
+    parts = (f"coalesce(nullif({path_part_sql(key)}, ''), 'unknown')" for key in keys)
     column = "'total'" if keys == ["total"] else " || '/' || ".join(parts)
     names = ", ".join(f"'{name}'" for name in measures)
     # Where utilization is measured and is never so low, 0 is: a store keeps no zeros.

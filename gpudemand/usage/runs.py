@@ -11,6 +11,7 @@ import pandas as pd
 from gpudemand._array import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.jobs import schema
+from gpudemand.jobs.columns import path_part
 from gpudemand.usage.query import KEYS, Bounds
 
 #: What pandas has for a missing time.
@@ -206,7 +207,7 @@ def _series_of(jobs: pd.DataFrame, by: Sequence[str]) -> tuple[IntArray, list[st
     for place, column in enumerate(by):
         values = jobs[column] if column in jobs else pd.Series(np.nan, jobs.index, dtype=object)
         found, unique = pd.factorize(values)
-        parts = [str(name).replace("/", "%2F") for name in unique] + ["unknown"]
+        parts = [path_part(str(name)) for name in unique] + ["unknown"]
         codes, both = pd.factorize(codes * len(parts) + np.where(found < 0, len(parts) - 1, found))
         names = np.array(
             [f"{names[pair // len(parts)]}{'/' if place else ''}{parts[pair % len(parts)]}" for pair in both],

@@ -20,11 +20,13 @@ from gpudemand._validation import (
     UnlikelyUsageWarning,
     as_wide,
     check_choice,
+    check_list,
     check_usage,
     shorten,
     stack_level,
     told,
 )
+from gpudemand.jobs.columns import map_unique, path_part
 from gpudemand.jobs.plausibility import complete_period, complete_period_of
 from gpudemand.jobs.schema import microseconds
 from gpudemand.jobs.table import check_jobs, saved_attrs
@@ -117,7 +119,8 @@ def usage_series(
     by : str, sequence of str or None, default="user"
         Column that defines the series: ``"user"``, ``"group"`` (or ``"account"``), ``"cluster"``, ``"partition"``,
         ``"qos"``, ``"gpu_type"``, ``"status"``; a list or a path such as ``"cluster/group/user"`` gives hierarchical
-        names; None or ``"total"`` is the total. A missing name reads ``unknown``; a ``/`` inside one is ``%2F``.
+        names; None or ``"total"`` is the total. A missing name reads ``unknown``; a ``/`` inside one is ``%2F``, and
+        a ``%2F`` is ``%252F``.
     freq : str or offset, default="D"
         Any pandas frequency that names the start of a period (``"h"``, ``"D"``, ``"W-MON"``, ``"MS"``).
     value : {"gpu_hours", "gpus", "gpus_peak", "wanted", "jobs"}, default="gpu_hours"
@@ -305,7 +308,10 @@ def recorded_period(
 
 def key_columns(by: str | Sequence[str] | None) -> list[str]:
     """Columns of a job table that `by` of `usage_series` names."""
-    names = [] if by in (None, "total") else by.split("/") if isinstance(by, str) else list(by)
+    if by is None or isinstance(by, str):
+        names = [] if by in (None, "total") else by.split("/")
+    else:
+        names = check_list("by", by, "columns", empty=True)
     columns = ["group" if name == "account" else name for name in names]
     for name in columns:
         check_choice("by", name, KEYS)
@@ -413,7 +419,7 @@ def series_codes(jobs: pd.DataFrame, ids: Sequence[str]) -> IntArray:
         return np.zeros(len(jobs), dtype=np.int64)
     known = [key for key in _MEMBERSHIP_KEYS if key in jobs]
     depth = names[0].count("/") + 1
-    parts = {key: jobs[key].str.replace("/", "%2F", regex=False).fillna("unknown") for key in known}
+    parts = {key: map_unique(jobs[key], path_part).fillna("unknown") for key in known}
     paths = (
         parts[first].str.cat([parts[key] for key in rest], sep="/") if rest else parts[first]
         for first, *rest in permutations(known, min(depth, 4))

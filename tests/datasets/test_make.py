@@ -271,6 +271,7 @@ def test_demand_scales_with_size_and_growth(known):
         ({"archetypes": {}}, "no positive share"),
         ({"archetypes": {"steady": -1}}, "archetypes"),
         ({"start": "soon"}, "is not a day"),
+        ({"start": "10.02.2026"}, "is not a day"),
         ({"start": None}, "must be a day"),
         ({"start": "2026-01-05 07:00"}, "without clock time"),
         ({"start": "9999-01-01"}, "start="),

@@ -58,9 +58,10 @@ def test_bursts_and_outages_of_a_weekly_pattern_are_left_alone(seed):
     assert error[odd[origins // 24] == 1].mean() < 8
 
 
-def test_an_empty_list_of_members_is_refused():
+@pytest.mark.parametrize("members", [[], 5, Naive()])
+def test_no_list_of_members_is_refused(members):
     with pytest.raises(InputError, match="members must be a list of at least one"):
-        CombinedForecaster([]).fit(long({"a": np.arange(20.0)}))
+        CombinedForecaster(members).fit(long({"a": np.arange(20.0)}))
 
 
 def test_many_origins_in_one_pass_equal_single_fits():

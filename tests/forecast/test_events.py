@@ -182,6 +182,8 @@ def test_public_holidays_of_a_country_and_a_region():
     assert len(Calendar.of(public_holidays("DE", "2026-07-01", "2026-07-02")).names) == 0
     with pytest.raises(InputError, match="before start='2026-07-02'"):
         public_holidays("DE", "2026-07-02", "2026-07-01")
+    with pytest.raises(InputError, match=r"start='01\.07\.2026' is not a time"):
+        public_holidays("DE", "01.07.2026", "2026-07-02")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +194,8 @@ def test_public_holidays_of_a_country_and_a_region():
         (days_off(["2026-03-01"], length="0D"), "event 'holiday' needs a start"),
         (days_off(["2026-03-01"], effect=-2.0), "effect of event 'holiday' must be a number of at least -1"),
         (days_off(["NaT"]), "event 'holiday' needs a start"),
-        (days_off(["2026-03-01"]).assign(start="soon"), "got None and"),
+        (days_off(["2026-03-01"]).assign(start="soon"), "got soon and"),
+        (days_off(["2026-03-01"]).assign(start="10.02.2026"), "such as 2026-03-01; got 10.02.2026 and"),
         (days_off(["2026-03-01", "2026-03-02"], effect=[-0.5, np.nan]), "has several effects"),
         (days_off(["2026-03-01"], effect="much"), "effect of event 'holiday' must be a number"),
     ],

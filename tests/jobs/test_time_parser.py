@@ -95,7 +95,13 @@ def test_zones() -> None:
 
 @pytest.mark.parametrize(
     ("origin", "message"),
-    [("x", "not a time"), (5, "not a time"), ("1492-01-01 00:00Z", "1985"), ("2020-01-01", "no time zone")],
+    [
+        ("x", "not a time"),
+        (5, "not a time"),
+        ("10.02.2026 00:00Z", "not a time"),
+        ("1492-01-01 00:00Z", "1985"),
+        ("2020-01-01", "no time zone"),
+    ],
 )
 def test_origins_that_are_none(origin: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
@@ -122,10 +128,19 @@ def test_an_argument_is_a_time_in_nights_of_daylight_saving_too(text: str, tz: s
     assert parse_timestamp(text, tz) == pd.Timestamp(utc, tz="UTC")
 
 
-@pytest.mark.parametrize("value", [20250101, 1.7e9, "9999-01-01", "0001-01-01", pd.NaT, None, np.int64(20250101)])
+GUESSES = ["10.02.2026", "13/02/2026", "10-02-2026", "26-02-03", "Feb 2026", "12:00", "today", "now", "2026-13-01", ""]
+NO_TIMES = [20250101, 1.7e9, "9999-01-01", "0001-01-01", pd.NaT, None, np.int64(1.7e18), *GUESSES]
+
+
+@pytest.mark.parametrize("value", NO_TIMES)
 def test_an_argument_that_is_no_plausible_time_is_refused(value: object) -> None:
     with pytest.raises(InputError, match="is not a time from 1985 to 2199"):
         parse_timestamp(value)
+
+
+@pytest.mark.parametrize("value", ["2026-03-01 00:00", "2026-03-01T00:00Z", "2026-03", dt.date(2026, 3, 1)])
+def test_a_date_of_iso_8601_needs_no_guess(value: object) -> None:
+    assert parse_timestamp(value) == pd.Timestamp("2026-03-01", tz="UTC")
 
 
 def test_a_job_that_ends_before_its_start_ended_in_the_second_of_the_repeated_hours(tmp_path) -> None:

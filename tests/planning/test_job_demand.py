@@ -216,8 +216,9 @@ def test_predicted_costs_give_the_gpu_hours_of_true_ones():
 def test_invalid_arguments_raise_a_clear_error(jobs, usage):
     with pytest.raises(InputError, match="have no zone"):
         JobDemandModel().fit(jobs, usage.assign(ds=usage["ds"].dt.tz_localize(None)))
-    with pytest.raises(InputError, match="whole hours"):
-        JobDemandModel().fit(jobs, usage_series(jobs, by=None, freq="W-MON", until=ORIGIN))
+    for freq in ("W-MON", "W-WED"):
+        with pytest.raises(InputError, match="whole hours"):
+            JobDemandModel().fit(jobs, usage_series(jobs, by=None, freq=freq, until=ORIGIN))
     short = usage_series(jobs, by=None, freq="h", value="gpus", start="2026-03-08", until=ORIGIN)
     with pytest.raises(InputError, match="three days of history"):
         JobDemandModel(run_time=QUICK).fit(jobs, short).predict(2, level=[80])
