@@ -299,7 +299,7 @@ class LogColumns:
         """Rows that are jobs and valid, as a mask."""
         return (self.reject_reason == None) & (self.exclude_reason == None)  # noqa: E711 (element by element)
 
-    def rejection_counts(self, *, strict: bool) -> dict[str, int]:
+    def rejection_counts(self, *, strict: bool = False) -> dict[str, int]:
         """Number of rows that are left out, by reason."""
         rejected = np.flatnonzero((self.reject_reason != None) & (self.exclude_reason == None))  # noqa: E711
         excluded = self.exclude_reason[self.exclude_reason != None]  # noqa: E711

@@ -18,7 +18,7 @@ from joblib import cpu_count
 from scipy.stats import norm
 
 from gpudemand._array import STRING, FloatArray, IntArray
-from gpudemand._validation import InputError, check_number, nearest, shorten, told
+from gpudemand._validation import InputError, nearest, shorten, told
 from gpudemand.planning.capacity import broadcast_by_time
 from gpudemand.planning.need import WINDOW
 from gpudemand.planning.purchases import HOURS_A_YEAR, FleetOutcome, FleetWindow, Purchase, least
@@ -53,8 +53,6 @@ _WORK = np.array([0.5, 0.75, 1.0, 1.5, 2.0])
 def compare_purchases(
     study: Study,
     options: Mapping[str, Purchase | Mapping[str, Any]],
-    *,
-    years: float | None = None,
 ) -> pd.DataFrame:
     """Compare purchases by the GPUs that they need for the same target for waits, their cost and their energy.
 
@@ -75,8 +73,6 @@ def compare_purchases(
         Of a job log.
     options : mapping of str to Purchase or mapping
         Name -> option, or its parameters.
-    years : float, optional
-        Time over which costs are summed; by default the longest over which a price is spread, or one.
 
     Returns
     -------
@@ -86,9 +82,9 @@ def compare_purchases(
         for nothing to order); ``run_time`` (on the type that is bought, relative to that in the log) with its interval,
         and ``run_time_from``; ``risk`` (probability that the target for waits is missed), ``late_share`` (of the jobs),
         ``idle_share`` (of the GPU-hours there); ``rented_gpu_hours`` and ``energy_mwh`` a year (NaN where the power of
-        a type is not known: ``power_w``, which a price of energy needs); ``cost_year``, ``cost`` (over `years`) with
-        their 90 % intervals, of all that is paid from now on, and ``cost_gpu_hour`` of an hour of work as the log
-        counts it. Money is missing where a price is. ``attrs["notes"]``: sentences on what is left out or taken for
+        a type is not known: ``power_w``, which a price of energy needs); ``cost_year``, ``cost`` (over the longest time
+        over which an option spreads its price, or a year) with their 90 % intervals, of all that is paid from now on,
+        and ``cost_gpu_hour`` of an hour of work as the log counts it. Money is missing where a price is. ``attrs["notes"]``: sentences on what is left out or taken for
         granted.
 
     Raises
@@ -108,7 +104,7 @@ def compare_purchases(
     >>> bool(found.loc["twice as fast", "to_buy"] < found.loc["as now", "to_buy"])
     True
     """
-    return PurchaseComparison(study, options, years=years).table
+    return PurchaseComparison(study, options).table
 
 
 class PurchaseComparison:
@@ -116,17 +112,11 @@ class PurchaseComparison:
 
     Parameters
     ----------
-    study, options, years
+    study, options
         As for `compare_purchases`.
     """
 
-    def __init__(
-        self,
-        study: Study,
-        options: Mapping[str, Purchase | Mapping[str, Any]],
-        *,
-        years: float | None = None,
-    ) -> None:
+    def __init__(self, study: Study, options: Mapping[str, Purchase | Mapping[str, Any]]) -> None:
         if study.need.target is None or study.need.forecast.window is None or not study.need.forecast.last:
             raise InputError("purchases are compared by queues of jobs, and this study has none.")
         if study.settings.pool == "cluster":
@@ -136,8 +126,7 @@ class PurchaseComparison:
             )
         purchases = check_options(options)
         check_types(study, purchases)
-        longest = max((each.years or 0.0 for each in purchases.values()), default=0.0)
-        self.years = check_number("years", years or longest or 1.0, 0, 50, open_low=True)
+        self.years = max(each.years or 0.0 for each in purchases.values()) or 1.0
         speeds = Speeds(study)
         self.options = [Option(name, study, purchase, speeds) for name, purchase in purchases.items()]
 
