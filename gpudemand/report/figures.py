@@ -141,7 +141,7 @@ def _plan(usage: UsageTables, requirement: Requirement) -> CapacityPlanDisplay:
     return CapacityPlanDisplay(
         by_bin,
         history=held.tail(HORIZONS_SHOWN * len(by_bin)),
-        first_crossing=None if pd.isna(requirement.first_crossing) else requirement.first_crossing,
+        first_crossing=None if pd.isna(crossing := requirement.first_crossing()) else crossing,
         # Where it is too late already, the page says so, and what an order now brings.
         order_by=due if due >= by_bin["ds"].min() else None,
         caption=f"at {100 * requirement.plans[MEAN].service_level:.4g}% service level",

@@ -139,7 +139,7 @@ def gpu_type_numbers(types: GpuTypePlans | None) -> dict[str, object]:
     plan = types.plans[first["name"]] if types is not None and orders else None
     return {
         "first_short_type": first.get("name"),
-        "type_first_crossing": None if plan is None else plan.first_crossing.isoformat(),
+        "type_first_crossing": None if plan is None else plan.first_crossing().isoformat(),
         **{f"type_{name}": first.get(name) for name in ("order_by", "lead_time")},
         "type_to_order": first.get("gpus"),
         "type_shortages": [] if plan is None else shortage_numbers(plan),
@@ -315,11 +315,11 @@ def _row(name: str, plan: Requirement) -> dict[str, object]:
     if math.isnan(plan.installed):
         return row
     orders = orders_of(plan) if name != ALL else plan.orders()
-    order = {"to_order": float(orders[0].gpus if orders else 0), "order_by": plan.order_by if orders else pd.NaT}
+    order = {"to_order": float(orders[0].gpus if orders else 0), "order_by": plan.order_by() if orders else pd.NaT}
     return row | {
         "installed": plan.installed,
         "shortfall": plan.shortfall,
-        "first_crossing": plan.first_crossing,
+        "first_crossing": plan.first_crossing(),
         **order,
     }
 

@@ -161,25 +161,15 @@ class Requirement:
         rows.loc[inside, counts] = np.maximum(rows.loc[inside, counts], self.on_arrival(table)[counts].to_numpy())
         return rows
 
-    @property
-    def first_crossing(self) -> pd.Timestamp:
-        """First time at which GPUs are short; NaT if never."""
-        return self.crossing("required")
-
-    def crossing(self, column: str) -> pd.Timestamp:
-        """The same at another probability, such as ``required_p90``."""
+    def first_crossing(self, column: str = "required") -> pd.Timestamp:
+        """First time at which GPUs are short, at some probability as of `shortages`; NaT if never."""
         return self.shortages(column)["begin"].min()
 
-    @property
-    def order_by(self) -> pd.Timestamp:
+    def order_by(self, column: str = "required") -> pd.Timestamp:
         """Begin of the first of `shortages` that an order can meet, less the lead time; NaT if there is none.
 
         What a retirement leaves short until a delivery that comes before the order could is not met by ordering.
         """
-        return self.order_by_at("required")
-
-    def order_by_at(self, column: str) -> pd.Timestamp:
-        """The same at another probability, such as ``required_p90``."""
         return self._order_date(self.shortages(column))
 
     def order_due(self, log_end: pd.Timestamp) -> pd.Timestamp:
@@ -342,7 +332,7 @@ def headline(
         "installed_from": requirement.installed_from,
         "shortfall": math.ceil(requirement.shortfall),
         "basis": basis,
-        "first_crossing": _iso(requirement.first_crossing),
+        "first_crossing": _iso(requirement.first_crossing()),
         "order_by": _iso(requirement.order_due(facts["last"])),
         "to_order": to_order,
         "to_order_as_one_pool": to_order,
@@ -413,8 +403,8 @@ def risk_table(requirement: Requirement) -> pd.DataFrame:
         by_basis = {f"required_{basis}": requirement.counted(basis)[column].max() for basis in requirement.plans}
         required = max(by_basis[f"required_{basis}"] for basis in requirement.deciding.index)
         shortfall = requirement.short_on_arrival(float(requirement.on_arrival(envelope)[column].iloc[0]))
-        first = requirement.crossing(column)
-        dates = {"first_crossing": first, "order_by": requirement.order_by_at(column)}
+        first = requirement.first_crossing(column)
+        dates = {"first_crossing": first, "order_by": requirement.order_by(column)}
         rows.append({"probability": share, **by_basis, "required": required, "shortfall": shortfall, **dates})
     return with_date_dtype(pd.DataFrame(rows), requirement.plans[MEAN].table["ds"])
 

@@ -199,7 +199,7 @@ def _row(name: str, base: BaseCase, requirement: Requirement, apart: Mapping[str
     pool, types = order_numbers(None, requirement.orders(), ""), orders_of_types(apart)
     orders = leading_orders(pool, types)
     plans = [apart[order["name"]] for order in orders] if orders is types else [requirement]
-    crossings = filter(pd.notna, (each.first_crossing for each in (requirement, *plans)))
+    crossings = filter(pd.notna, (each.first_crossing() for each in (requirement, *plans)))
     return {
         "scenario": name,
         "required": plan["required"],
@@ -207,7 +207,7 @@ def _row(name: str, base: BaseCase, requirement: Requirement, apart: Mapping[str
         "shortfall": requirement.shortfall,
         "to_order": sum(order["gpus"] for order in orders),
         "first_crossing": min(crossings, default=pd.NaT),
-        "order_by": plans[0].order_by,
+        "order_by": plans[0].order_by(),
         "share_over": plan["share_over"],
     }
 
