@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -357,14 +358,12 @@ def _go_on(run: Run, log: Path, model: Forecaster, n_jobs: int | None, begin: Ca
         segmenter = _segmenter(parts, given["n_segments"], given["sample_size"])
     missing, count = run.missing(), -(-parts.n_series // parts.group)
     begin(f"Forecasting {parts.n_series:,} series, {len(missing):,} of {count:,} chunks")
-    tasks = (
-        _Task(parts, chunk, run.file(chunk), segmenter, model, given["horizon"], given["level"]) for chunk in missing
-    )
+    write, files = partial(_forecast_chunk, parts, segmenter, model, given), [run.file(chunk) for chunk in missing]
     entries: dict[str, dict[str, Any]] = {}
     with run.stage("chunks"):
         try:
-            for chunk, entry in zip(missing, _parallel.stream(_forecast_chunk, tasks, n_jobs), strict=True):
-                entries[run.file(chunk).name] = run.state["chunks"][run.file(chunk).name] = entry
+            for file, entry in zip(files, _parallel.stream(write, files, n_jobs), strict=True):
+                entries[file.name] = run.state["chunks"][file.name] = entry
                 run.save()
         except BrokenExecutor as error:
             raise InputError("a process ended, probably for want of memory; run again with fewer at once.") from error
@@ -397,36 +396,27 @@ def _segmenter(parts: Parts, n_segments: int | str, sample_size: int) -> Topolog
         return TopologicalSegmenter(n_segments, random_state=0).fit(parts.usage(codes))
 
 
-@dataclass(frozen=True)
-class _Task:
-    parts: Parts
-    number: int
-    file: Path
-    segmenter: TopologicalSegmenter
-    model: Forecaster
-    horizon: int
-    level: Sequence[float]
-
-
-def _forecast_chunk(task: _Task) -> dict[str, Any]:
+def _forecast_chunk(*task: Any) -> dict[str, Any]:
     """Write the forecast of a chunk; what it took, or why it failed."""
     try:
-        return _written_chunk(task)
+        return _written_chunk(*task)
     except Exception as error:  # outermost handler: other chunks go on
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _written_chunk(task: _Task) -> dict[str, Any]:
+def _written_chunk(
+    parts: Parts, segmenter: TopologicalSegmenter, model: Forecaster, given: Mapping[str, Any], file: Path
+) -> dict[str, Any]:
     clock = [time.perf_counter()]
-    wide = task.parts.usage(task.parts.codes(task.number))
+    wide = parts.usage(parts.codes(int(file.stem)))
     clock.append(time.perf_counter())
-    segment = pd.Series(task.segmenter.predict(wide), index=wide.index)
+    segment = pd.Series(segmenter.predict(wide), index=wide.index)
     clock.append(time.perf_counter())
-    table = task.model.fit(to_long(wide)).predict(task.horizon, level=task.level)
+    table = model.fit(to_long(wide)).predict(given["horizon"], level=given["level"])
     table["segment"] = table["unique_id"].map(segment).astype("int32")
     clock.append(time.perf_counter())
-    with replace_file(task.file) as new:
+    with replace_file(file) as new:
         table.astype({"unique_id": STRING}).to_parquet(new, index=False)
     clock.append(time.perf_counter())
     seconds = dict(zip(("usage", "segments", "forecast", "write"), np.round(np.diff(clock), 3).tolist(), strict=True))
-    return {"series": len(wide), "seconds": seconds, "peak_gib": peak_gib(), "sha256": file_sha256(task.file)}
+    return {"series": len(wide), "seconds": seconds, "peak_gib": peak_gib(), "sha256": file_sha256(file)}

@@ -165,7 +165,8 @@ def _pairs(text: str) -> dict[str, Any]:
         try:
             found = read(cell)
             if isinstance(found, list) and found and isinstance(found[0], dict):
-                found = [(low.get("key", low.get("name")), low.get("value")) for low in map(_lower, found)]
+                lower = [{str(name).lower(): value for name, value in pair.items()} for pair in found]
+                found = [(pair.get("key", pair.get("name")), pair.get("value")) for pair in lower]
             return {str(name): value for name, value in dict(found).items()}
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             continue
@@ -175,10 +176,6 @@ def _pairs(text: str) -> dict[str, Any]:
     if parts and all(mark for _, mark, _ in parts):
         return {name.strip(): value.strip() for name, _, value in parts}
     return _NOT_READ
-
-
-def _lower(pair: dict[str, Any]) -> dict[str, Any]:
-    return {str(name).lower(): value for name, value in pair.items()}
 
 
 def _owner(tags: str) -> str | None:

@@ -432,10 +432,6 @@ def pull_prometheus(
     progress : callable, optional
         Called with a text before each step; by default the logger ``gpudemand``.
 
-    Returns
-    -------
-    PrometheusPull
-
     Raises
     ------
     InputError

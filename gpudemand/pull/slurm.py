@@ -297,10 +297,6 @@ def pull_slurm(
     progress : callable, optional
         Called with a text before each step; by default the logger ``gpudemand``.
 
-    Returns
-    -------
-    SlurmPull
-
     Raises
     ------
     InputError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,7 +102,7 @@ def earlier_report(out_dir: Path, previous: Path | None, log_end: pd.Timestamp) 
                 "name an earlier report."
             )
         return report
-    known = list(_known(out_dir, log_end))
+    known = [report for report in _reports(out_dir)[0] if report.log_end < log_end]
     if not known and (out_dir / MANIFEST).is_file():
         read_earlier(out_dir)  # says what is wrong with it, if anything is
     month_ago = [report for report in known if report.log_end <= log_end - _MONTH]
@@ -187,11 +187,6 @@ def _keep_edited(out_dir: Path, folder: Path) -> list[str]:
         shutil.copyfile(out_dir / file, place)
     said = f"{', '.join(edited)} of the report before had been edited; kept in '{EDITED}/{name}'."
     return [said] if edited else []
-
-
-def _known(out_dir: Path, log_end: pd.Timestamp) -> Iterable[EarlierReport]:
-    """Reports in a folder and its history whose log ends earlier, and that can be read."""
-    return [report for report in _reports(out_dir)[0] if report.log_end < log_end]
 
 
 def _reports(out_dir: Path) -> tuple[list[EarlierReport], list[tuple[Path, str]]]:
@@ -282,22 +277,17 @@ def past_forecast(earlier: EarlierReport, study: Study) -> pd.DataFrame:
     for name, what in (("freq", "bins of"), ("tz", "days in the zone"), ("demand", "demand as")):
         if before[name] != settings[name]:
             raise InputError(f"the earlier report has {what} {before[name]}, and this one {settings[name]}.")
-    forecast, usage, actual = _forecast_of_model(earlier), earlier.table("usage"), study.usage_tables.total
+    forecast, usage, actual = earlier.table("forecast"), earlier.table("usage"), study.usage_tables.total
+    bounds = [name for pair in interval_columns(forecast, earlier.numbers["model"]).values() for name in pair]
     last = usage.sort_values("ds").groupby("unique_id")["y"].last()
-    both = actual.assign(ds=actual["ds"].dt.tz_convert("UTC"))[[*_KEYS, "y"]].merge(forecast, on=_KEYS)
+    both = actual.assign(ds=actual["ds"].dt.tz_convert("UTC"))[[*_KEYS, "y"]]
+    both = both.merge(forecast[[*_KEYS, earlier.numbers["model"], *bounds]], on=_KEYS)
     if both.empty:
         raise InputError("no whole bin of the earlier forecast has passed since.")
     both.insert(2, "cutoff", usage["ds"].max())
     both[LAST_VALUE] = both["unique_id"].map(last).astype(float)
     both["ds"] = both["ds"].dt.tz_convert(settings["tz"])
     return both.sort_values(_KEYS, ignore_index=True)
-
-
-def _forecast_of_model(earlier: EarlierReport) -> pd.DataFrame:
-    """Its forecast without that of the naive method that stands beside it."""
-    forecast, model = earlier.table("forecast"), earlier.numbers["model"]
-    bounds = [name for pair in interval_columns(forecast, model).values() for name in pair]
-    return forecast[[*_KEYS, model, *bounds]]
 
 
 def score_forecast(past: pd.DataFrame) -> pd.DataFrame:
@@ -328,12 +318,6 @@ def drivers_since(earlier: EarlierReport, study: Study) -> pd.DataFrame:
     """Change of demand since the end of an earlier report's log, against as many days before; see `explain_change`."""
     days = (pd.Timestamp(str(study.headline["log_end"])) - earlier.log_end).days
     return explain_change(study.source, max(days, 1))
-
-
-def past_score(scores: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """Scores of the mean: of the earlier forecast, and of the last value."""
-    rows = scores[scores["series"] == MEAN]
-    return rows.iloc[0], rows.iloc[1]
 
 
 def since_sentences(tables: Mapping[str, pd.DataFrame], earlier: EarlierReport, changed: list[str]) -> list[str]:
@@ -367,7 +351,7 @@ def past_forecast_sentence(scores: pd.DataFrame, earlier: EarlierReport) -> str:
     >>> past_forecast_sentence(pd.DataFrame([own, naive]), earlier)
     'Of the 30 bins since 1 Mar 2026 a mean of 96 GPUs was forecast, and 100 came: ...'
     """
-    own, naive = past_score(scores)
+    (_, own), (_, naive) = scores[scores["series"] == MEAN].iterrows()
     inside = (format_share(own[f"coverage_{level}"]) for level in (80, 95))
     return (
         f"Of the {format_number_of('bin', own['bins'])} since {format_date(earlier.log_end)} a mean of "

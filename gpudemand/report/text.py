@@ -317,7 +317,8 @@ def waits(row: pd.Series) -> str:
     >>> waits(pd.Series({"median_wait_h": 0.0, "p95_wait_h": 1.5, "share_over_1h": 0.0725}))
     'Once submitted, half of the jobs started at once, 95% within 1.5 h; 7.2% waited for more than an hour.'
     """
-    half, most = (_within(row[f"{name}_wait_h"] * SECONDS_PER_HOUR) for name in ("median", "p95"))
+    waited = (row[f"{name}_wait_h"] * SECONDS_PER_HOUR for name in ("median", "p95"))
+    half, most = (f"within {format_seconds(seconds)}" if seconds else "at once" for seconds in waited)
     over = format_share(row["share_over_1h"], 1)
     return f"Once submitted, half of the jobs started {half}, 95% {most}; {over} waited for more than an hour."
 
@@ -359,10 +360,6 @@ def slower_than_simulated(numbers: dict[str, Any]) -> str:
         "nodes out of service: expect fewer in time than it says, or state the share of the GPUs that runs jobs "
         "(--availability)."
     )
-
-
-def _within(seconds: float) -> str:
-    return f"within {format_seconds(seconds)}" if seconds else "at once"
 
 
 def wanted(table: pd.DataFrame, freq: str, *, jobs: bool = True) -> str:

@@ -111,18 +111,12 @@ def check_installed(installed: Installed) -> None:
         check_steps("installed", installed)
     elif isinstance(installed, Mapping):
         for name, count in _items("installed", installed):
-            _check_count(f"installed[{name!r}]", count)
+            place = f"installed[{name!r}]"
+            _ = check_steps(place, count) if isinstance(count, pd.Series) else check_number(place, count, 0)
         most = pd.Series(total_installed(installed)).max()
         check_number("installed, summed over types,", most, 0, open_low=True)
     elif installed is not None:
         check_number("installed", installed, 0, open_low=True)
-
-
-def _check_count(place: str, count: object) -> None:
-    if isinstance(count, pd.Series):
-        check_steps(place, count)
-    else:
-        check_number(place, count, 0)
 
 
 def total_installed(installed: Installed) -> float | pd.Series | None:
@@ -187,14 +181,11 @@ def pulled_installed(
         for kind, pulled in types.items():
             if pulled:
                 name = cluster if pool == "cluster" else aliases.get(kind, kind)
-                steps.setdefault(name, {})[f"{cluster}/{kind}"] = _steps(pulled)
+                since = pd.to_datetime(list(pulled), utc=True)
+                steps.setdefault(name, {})[f"{cluster}/{kind}"] = pd.Series([*pulled.values()], since, dtype=float)
     found: dict[str, Any] = {name: total_installed(parts) for name, parts in steps.items()}
     known = {*names(pool)}
     return found if known and known <= set(found) else total_installed(found) if found else None
-
-
-def _steps(pulled: Mapping[str, float]) -> pd.Series:
-    return pd.Series(list(pulled.values()), pd.to_datetime(list(pulled), utc=True), dtype=float)
 
 
 def check_lead_times(lead_time: LeadTime) -> None:
