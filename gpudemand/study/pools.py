@@ -11,7 +11,6 @@ import pandas as pd
 from gpudemand._array import STRING
 from gpudemand._validation import InputError, check_choice, check_number, nearest, shorten
 from gpudemand.planning.capacity import check_lead_time, check_steps
-from gpudemand.units import parse_duration
 
 if TYPE_CHECKING:
     from gpudemand.study.settings import Aliases, Installed, LeadTime, PricePair, Prices
@@ -39,24 +38,6 @@ def parse_installed(text: str) -> float | dict[str, float]:
     if len(counts) < len(pairs):
         raise InputError(f"installed={shorten(text)!r} names a GPU type twice; give one number for each.")
     return counts
-
-
-def of_pool(value: _T | Mapping[str, _T], name: str, otherwise: _T) -> _T:
-    """Value of one pool; another one where there is a value by name and none of this.
-
-    >>> of_pool("90D", "A100", "7D"), of_pool({"A100": "60D"}, "A100", "7D"), of_pool({"A100": "60D"}, "H100", "7D")
-    ('90D', '60D', '7D')
-    """
-    return value.get(name, otherwise) if isinstance(value, Mapping) else value
-
-
-def longest(lead_time: LeadTime) -> str:
-    """Return the lead time of all as one pool: the longest, as an order may be of that type.
-
-    >>> longest("90D"), longest({"A100": "60D", "H100": "20W"})
-    ('90D', '20W')
-    """
-    return max(lead_time.values(), key=parse_duration) if isinstance(lead_time, Mapping) else lead_time
 
 
 def reserved_price(prices: Prices) -> float | dict[str, float] | None:
