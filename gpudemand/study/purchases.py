@@ -84,8 +84,8 @@ def compare_purchases(
         ``idle_share`` (of the GPU-hours there); ``rented_gpu_hours`` and ``energy_mwh`` a year (NaN where the power of
         a type is not known: ``power_w``, which a price of energy needs); ``cost_year``, ``cost`` (over the longest time
         over which an option spreads its price, or a year) with their 90 % intervals, of all that is paid from now on,
-        and ``cost_gpu_hour`` of an hour of work as the log counts it. Money is missing where a price is. ``attrs["notes"]``: sentences on what is left out or taken for
-        granted.
+        and ``cost_gpu_hour`` of an hour of work as the log counts it. Money is missing where a price is.
+        ``attrs["notes"]``: sentences on what is left out or taken for granted.
 
     Raises
     ------
