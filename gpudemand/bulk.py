@@ -48,11 +48,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Parts:
-    """Intervals of GPUs held or wanted by series, in files of some series each.
-
-    `group`: series of a chunk. `edges`: of the bins, in microseconds since 1970. `zone`: of the calendar. `value`:
-    {"gpus", "gpu_hours", "wanted"}.
-    """
+    """Intervals of GPUs held or wanted by series, in files of `group` series; `edges`: of bins, in microseconds."""
 
     folder: Path
     n_series: int
@@ -153,10 +149,7 @@ _RUN_FORMAT = 1
 
 
 class Run:
-    """A run in a folder, whose file ``run.json`` is replaced whenever anything is done.
-
-    `state`: content of ``run.json``: ``made_from``, ``series``, ``stages`` and ``chunks``.
-    """
+    """A run in a folder; `state` is the content of ``run.json``, replaced whenever anything is done."""
 
     def __init__(self, folder: Path, state: dict[str, Any]) -> None:
         self.folder = folder
@@ -193,10 +186,7 @@ class Run:
 
 @contextmanager
 def open_run(folder: Path, made_from: Mapping[str, Any]) -> Iterator[Run]:
-    """Begin a run in a new or empty folder, or go on with one; one process at a time, others wait.
-
-    `made_from`: input and settings, as JSON has them, which must be those of the run that is there.
-    """
+    """Begin a run in a new or empty folder, or go on with one of the same input and settings; others wait."""
     with locked_folder(folder, RUN, RUN):
         for left in (*folder.glob(".gpudemand-*"), *(folder / RESULTS).glob(".gpudemand-*")):
             shutil.rmtree(left, ignore_errors=True)

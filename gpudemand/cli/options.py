@@ -152,10 +152,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 
 
 def one_line(command: Callable[..., None]) -> Callable[..., None]:
-    """Report errors of a command as one line on stderr with exit code 2, and warnings as one line each.
-
-    The command gets ``--debug``, with which errors are raised.
-    """
+    """Report errors of a command as one line on stderr with exit code 2 (not with ``--debug``), and warnings, too."""
     own = inspect.signature(command, eval_str=True)
 
     @functools.wraps(command)
@@ -273,13 +270,7 @@ Dask = Annotated[
 
 @contextmanager
 def workers(where: str | None) -> Iterator[None]:
-    """Run what is parallel on Dask's workers: of this machine (``local``), of a scheduler (its address), or on none.
-
-    Raises
-    ------
-    InputError
-        If Dask is not installed, or no scheduler answers.
-    """
+    """Run what is parallel on Dask's workers: of this machine (``local``), of a scheduler (its address), or on none."""
     if where is None:
         yield
         return

@@ -31,12 +31,11 @@ def focus(log: LogColumns) -> pd.DataFrame:
 
     The number of GPUs is the time consumed over that of the period, times the GPUs of the resource, as a column
     ``x_GPUs`` (or ``x_GpuCount``, ``GPUs``) or the ``GpuCount`` in ``SkuPriceDetails`` gives them; a unit such as
-    ``GPU-Hours`` counts GPUs already. Where such properties or units tell the GPUs of any charge, one without has
-    none and is excluded; where nothing tells them of any, or a cell of the column is empty, a charge counts as one
-    GPU. Corrections are netted with the charges of their resource and period. The user is the tag ``user``, ``owner``
-    or ``team`` (the first present, in any case), of the allocated resource or else of the resource, and else the
-    sub-account, which is also the group. Charges other than
-    usage (taxes, purchases, credits), unused commitments and usage not measured in time are excluded and counted.
+    ``GPU-Hours`` counts GPUs already. Where such properties or units tell the GPUs of any charge, one without has none
+    and is excluded; where nothing tells them of any, or a cell of the column is empty, a charge counts as one GPU.
+    Corrections are netted with the charges of their resource and period. The user is the first tag ``user``, ``owner``
+    or ``team`` of the allocated resource, or else of the resource, and else the sub-account, which is also the group.
+    Charges other than usage, unused commitments and usage not measured in time are excluded and counted.
     ``effective_cost`` is in the currency of the bill.
     """
     category, unit = log.text("ChargeCategory"), log.text("ConsumedUnit")

@@ -60,10 +60,8 @@ _ALIKE, _PART = 0.9, 0.01
 class Format:
     """A row of the table of formats.
 
-    `read`: from the columns of a log to canonical ones. `columns`: required columns; ``"A|B"`` is either. `open`:
-    from a path and limits to the rows of the file. `needs`: {"", "tz", "origin"}; argument that the caller has to
-    pass because the file lacks it. `kind`: default kind of data. `hint`: what is known about the missing zone or
-    origin, for the error message.
+    `read`: from the columns of a log to canonical ones. `columns`: required ones; ``"A|B"`` is either. `needs`: {"",
+    "tz", "origin"}; argument that the caller has to pass because the file lacks it; `hint`: what is known about it.
     """
 
     description: str
@@ -318,10 +316,7 @@ def _rows(jobs: pd.DataFrame, chosen: BoolArray) -> pd.DataFrame:
 
 
 def _latest(jobs: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
-    """Jobs, of arrays each task, without what a later record supersedes; and why of a row nothing is left, or None.
-
-    Those that wait for something other than GPUs are left out as well.
-    """
+    """Jobs that waited for GPUs, each array task, without those that a later record supersedes; why a row is none."""
     reasons, waits = np.full(len(jobs), REPLACED, dtype=object), not_eligible(jobs)
     reasons[waits] = NOT_ELIGIBLE
     tasks = slurm.with_array_tasks(_rows(jobs, ~waits))

@@ -43,10 +43,7 @@ _TOP, _MOST_DAYS = 10, 800
 
 
 def explore(study: Study, tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
-    """Choices of each panel of the page, and the answers to them; a panel that the log does not allow is missing.
-
-    `tables`: of the report, by the stem of their files.
-    """
+    """Choices of each panel of the page, and the answers to them; a panel that the log does not allow is missing."""
     panels = {"outlook": _outlook(study, tables.get("orders"))}
     if "demand_by_period" in tables:
         panels["demand"] = _demand(study, tables["demand_by_period"])

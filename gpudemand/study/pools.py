@@ -62,9 +62,9 @@ def mean_prices(prices: Prices, gpu_hours: Callable[[], pd.Series]) -> PricePair
 
 
 def installed_cost(installed: Installed, prices: Prices, mean: PricePair | None) -> float | pd.Series | None:
-    """Cost of an hour of the GPUs installed, each at its reserved price; a Series where they change.
+    """Cost of an hour of the GPUs installed, each at its reserved price, or else `mean`; a Series where they change.
 
-    `mean`: prices of those that have none. Returns None where GPUs or prices are not given by name.
+    None where GPUs or prices are not given by name.
 
     >>> installed_cost({"A100": 20, "H100": 10}, {"A100": (1.0, 2.0), "H100": (4.0, 8.0)}, (2.0, 4.0))
     60.0
@@ -147,9 +147,8 @@ def pulled_installed(
     """GPUs of the nodes as they were pulled: by name of the pool if that of each is known, or else of all.
 
     `attrs`: ``installed_by_cluster``, cluster -> type -> time -> GPUs, as `read_jobs` gives it of a store; or
-    ``installed_by_type`` and ``installed``, as `pulled_usage` does. `names`: names in the data of a key. `pool`:
-    {"gpu_type", "cluster"}. `clusters`: those that count; by default all. `aliases`: types that count as another.
-    Returns none where they were not pulled, or not of every cluster of the data.
+    ``installed_by_type`` and ``installed``, as `pulled_usage` does. None where they were not pulled, or not of every
+    cluster of the data.
     """
     by_cluster: Any = attrs.get("installed_by_cluster")
     if by_cluster is None:
@@ -288,9 +287,7 @@ def cluster_names(cluster: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def select_clusters(jobs: pd.DataFrame, cluster: str | Sequence[str] | None) -> pd.DataFrame:
-    """Jobs of the clusters of these names, or all where there are none.
-
-    `jobs`: with the column ``cluster``. `cluster`: names, in one text with commas between; ``"each"`` selects all.
+    """Jobs of the clusters of these names, in one text with commas between; all where there are none, or ``each``.
 
     >>> jobs = pd.DataFrame({"cluster": ["alpha", "beta", "gamma"], "gpus": [1, 2, 4]})
     >>> select_clusters(jobs, "alpha,gamma")["gpus"].tolist()

@@ -108,13 +108,7 @@ def compare_purchases(
 
 
 class PurchaseComparison:
-    """Options of a purchase side by side, what decides between them, and where another one begins to win.
-
-    Parameters
-    ----------
-    study, options
-        As for `compare_purchases`.
-    """
+    """Options of a purchase side by side, what decides between them, and where another one begins to win."""
 
     def __init__(self, study: Study, options: Mapping[str, Purchase | Mapping[str, Any]]) -> None:
         if study.need.target is None or study.need.forecast.window is None or not study.need.forecast.last:
@@ -168,11 +162,8 @@ class PurchaseComparison:
     def decides(self) -> pd.DataFrame:
         """Cost a year of each option as one input at a time is at the end of its range, the others as in the table.
 
-        Returns
-        -------
-        DataFrame
-            ``option``, ``input``, ``low`` and ``high`` (what the input is changed to), ``cost``, ``cost-low`` and
-            ``cost-high`` (NaN where a number of GPUs that the option states misses the target for waits then).
+        ``low`` and ``high`` are what the input is changed to, ``cost-low`` and ``cost-high`` NaN where a number of GPUs
+        that the option states misses the target for waits then.
         """
         self._check_prices()
         return pd.DataFrame([row for rows in _each(Option.changes, self.options) for row in rows])
@@ -181,15 +172,9 @@ class PurchaseComparison:
     def break_even(self) -> pd.DataFrame:
         """From which amount of work, and up to which price of its GPU, another option costs less than the cheapest one.
 
-        Options that miss the target for waits more often than the study allows are no rivals, nor are they at more
-        work where the number of GPUs that they state misses it then.
-
-        Returns
-        -------
-        DataFrame
-            ``option``, ``against`` (the cheapest one), ``work`` (multiple of the work expected, between .5 and 2; NaN
-            if at none), ``price`` of one GPU, or an hour of it (NaN if at none above 0). ``attrs["notes"]``: sentences
-            on options that are no rivals at more work.
+        Options that miss the target for waits more often than the study allows are no rivals, nor are they at more work
+        where the number of GPUs that they state misses it then (``attrs["notes"]``). ``work``: multiple of the work
+        expected, between .5 and 2; ``price``: of one GPU, or an hour of it, above 0. NaN if at none.
         """
         self._check_prices()
         columns = ["option", "against", "work", "price"]
@@ -217,13 +202,8 @@ class PurchaseComparison:
         """What decides: by how much a year the cheapest option is ahead of the next, one input changed at a time.
 
         Below 0, the next one costs less; NaN where the number of GPUs that one of them states misses the target for
-        waits. Work and the price of energy change for both options at once.
-
-        Returns
-        -------
-        DataFrame
-            ``input``, ``low``, ``high`` (what it is changed to), ``lead``, ``lead-low``, ``lead-high``; the input that
-            moves it most first. ``attrs``: ``cheapest`` and ``next``, names of options.
+        waits. Work and the price of energy change for both options at once. The input that moves it most is first;
+        ``attrs`` has the names ``cheapest`` and ``next``.
         """
         self._check_prices()
         rivals = sorted(filter(attrgetter("keeps_promise"), self.options), key=lambda each: each.row(1.0)["cost_year"])

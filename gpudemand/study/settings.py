@@ -177,10 +177,7 @@ class Settings:
         )
 
     def with_pulled(self, attrs: Mapping[Any, object], names: Callable[[str], list[str]]) -> Settings:
-        """These, with the GPUs of the nodes as they were pulled, where none are given and the data tell them.
-
-        `attrs`: of the data; see `pulled_installed`. `names`: names in the data of a key such as ``"gpu_type"``.
-        """
+        """These, with the GPUs of the nodes as they were pulled, where none are given and the data tell them."""
         from gpudemand.study.pools import pulled_installed
 
         if self.installed is not None:
