@@ -303,7 +303,7 @@ def edge_of_ages(ages: FloatArray, longer: IntArray, n: int) -> Edge | None:
 
 
 def survivors_before(first: float, edge: Edge | None) -> tuple[pd.Timestamp | None, list[str]]:
-    """Time from which on a log is complete that holds, of before its `first` end (s since 1970), what ran then; and why."""
+    """From when on a log is complete that holds, of before its `first` end (s since 1970), what ran then; and why."""
     if edge is None or edge.length_s < _DAY_S or edge.evidence < EVIDENCE:
         return None, []
     begin = pd.Timestamp(first, unit="s", tz="UTC").floor("s")
