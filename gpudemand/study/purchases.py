@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import fields, replace
@@ -18,12 +18,12 @@ from joblib import cpu_count
 from scipy.stats import norm
 
 from gpudemand._array import STRING, FloatArray, IntArray
-from gpudemand._validation import InputError, nearest, shorten, told
+from gpudemand._validation import InputError, nearest, shorten, spelled, told
 from gpudemand.planning.capacity import broadcast_by_time
 from gpudemand.planning.need import WINDOW
 from gpudemand.planning.purchases import HOURS_A_YEAR, FleetOutcome, FleetWindow, Purchase, least
 from gpudemand.study.pools import UNKNOWN, installed_changes
-from gpudemand.study.speeds import Z95, RunTimes, Speeds, check_types, of_device
+from gpudemand.study.speeds import Z95, RunTimes, Speeds, of_device
 from gpudemand.study.usage_tables import whole_gpus
 from gpudemand.units import parse_duration
 
@@ -265,6 +265,40 @@ def check_options(options: Mapping[str, Purchase | Mapping[str, Any]]) -> dict[s
             raise InputError(f"option {name!r} must be a Purchase, or a mapping of its parameters.")
         found[str(name)] = given
     return found
+
+
+def check_types(study: Study, purchases: Mapping[str, Purchase]) -> None:
+    """Check that names of GPU types are those of the log, of what is installed, or of what is known otherwise."""
+    given, logged = study.settings.installed, study.source.names("gpu_type")
+    there = {*(logged or [UNKNOWN]), *(map(str, given) if isinstance(given, Mapping) else ())}
+    for name, purchase in purchases.items():
+        for named, speed in ((purchase.buy, purchase.speed), (purchase.rent, None)):
+            if named is None or named in there:
+                continue
+            _check_spelling(f"option {name!r}", named, there)
+            if speed is None and logged and np.isnan(of_device(named, "memory_gib")):
+                raise InputError(
+                    f"option {name!r} names the type {shorten(named)!r}, which neither the log nor a data sheet "
+                    f"knows.{nearest(named, there)} Correct it, state the speed of what is bought, or add a data sheet "
+                    "with save_device (in the shell a row in data/devices.csv)."
+                )
+    known = there | {str(named) for each in purchases.values() for named in (each.buy, each.rent)}
+    for name, purchase in purchases.items():
+        for field in ("power_w", "idle_power_w"):
+            powers = getattr(purchase, field)
+            for named in powers if isinstance(powers, Mapping) else ():
+                if named not in known:
+                    raise InputError(
+                        f"option {name!r}: {field} names the type {shorten(named)!r}, which is neither there nor "
+                        f"bought by any option.{nearest(named, known)}"
+                    )
+
+
+def _check_spelling(what: str, named: str, known: Iterable[str]) -> None:
+    """Raise for a name that differs from a known one by case, spaces or hyphens only."""
+    for other in known:
+        if other != named and spelled(other) == spelled(named):
+            raise InputError(f"{what} names the type {shorten(named)!r}, which is {other!r} elsewhere; write it so.")
 
 
 def _crossing(at: FloatArray, gap: FloatArray) -> float:
