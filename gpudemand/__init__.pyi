@@ -127,7 +127,6 @@ from .forecast import reconcile as reconcile
 from .forecast import scale_samples as scale_samples
 from .forecast import sum_samples as sum_samples
 from .jobs import formats as formats
-from .jobs import write_swf as write_swf
 from .planning import CapacityPlan as CapacityPlan
 from .planning import CostStepTime as CostStepTime
 from .planning import Purchase as Purchase

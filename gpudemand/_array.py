@@ -62,10 +62,7 @@ def one_thread() -> _OneThread:
 
 
 def solve_each(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Solve many small systems of equations on one thread.
-
-    `a`: shape (..., n, n). `b`: shape (..., n). Returns ndarray of shape (..., n).
-    """
+    """Solve many small systems of equations on one thread; `a`: shape (..., n, n), `b`: (..., n)."""
     with _ONE_THREAD:
         return np.asarray(np.linalg.solve(a, b[..., None])[..., 0])
 
@@ -114,10 +111,7 @@ def compiled(function: F) -> F:
 
 
 def compiled_in_place(function: F) -> F:
-    """Like `compiled`, for functions that make no array: references are not counted.
-
-    That takes most of the time of short functions that hand on tuples of arrays.
-    """
+    """Like `compiled`, for functions that make no array: references are not counted, most of the time of short ones."""
     return _compile(function, _nrt=False)
 
 

@@ -42,11 +42,7 @@ def manifest_text(content: Mapping[str, Any]) -> str:
 
 
 def read_manifest(folder: Path, name: str, version: int, only: Collection[str] | None = None) -> dict[str, Any]:
-    """Read a manifest, and compare its checksum and those of the files that it lists.
-
-    `name`: of the manifest. `version`: the one value of ``format`` that is known. `only`: files that are looked at;
-    by default all that are listed.
-    """
+    """Read a manifest of one `version`; check its checksum and those of the files that it lists, or of `only` some."""
     content, place = _read(folder / name), f"in {str(folder)!r}"
     if content is None:
         raise InputError(f"{name} {place} is damaged; copy or save the folder again.")
@@ -170,9 +166,8 @@ _AT_FDCWD, _SWAP = -100, 2
 def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield where to write a file, which then takes the place of `path`; after an exception nothing has changed.
 
-    `path`: the file; a symbolic link stays, and what it points to is replaced. Owner, group, mode and access list of an
-    older file are kept.
-    Yields a free name in a folder of its own, with the name of the file.
+    A symbolic link stays, and what it points to is replaced. Owner, group, mode and access list of an older file are
+    kept.
     """
     target = _resolved(path)
     if not target.parent.is_dir():
@@ -194,11 +189,8 @@ def replace_folder(path: str | os.PathLike[str], manifest: str, about: Mapping[s
 
     Linux and macOS swap both folders in one step. Where the system or its file system cannot (some network file
     systems, Windows), the old folder is renamed first, and a kill between the two renames leaves it under that name.
-
     Processes that replace the same folder wait for one another, so that each can keep what it needs of the older one.
-
-    `path`: the folder; made if absent. See `check_replaceable` for what it may hold. `manifest`: name of its file
-    that lists all others, written last. `about`: further entries of the manifest.
+    `manifest`: file that lists all others, written last, with further entries `about`.
     """
     target = check_replaceable(path, manifest)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -14,10 +14,9 @@ T = TypeVar("T")
 
 
 def run(function: Callable[..., T], items: Iterable[Any], n_jobs: int | None = None) -> list[T]:
-    """Call `function` on each of `items`, in parallel, results in order.
+    """Call a function on each of `items`, in parallel, results in order; an importable one if there are processes.
 
-    `function`: function of one item; importable (no lambda) if processes or Dask are used. `items`: arguments of the
-    calls. `n_jobs`: processes on this machine; None is 1, or the setting of ``joblib.parallel_config``. An active
+    `n_jobs`: processes on this machine; None is 1, or the setting of ``joblib.parallel_config``. An active
     ``dask.distributed.Client`` of this process is used instead.
     """
     return list(stream(function, items, n_jobs))

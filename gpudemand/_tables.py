@@ -24,10 +24,7 @@ _FORMULA, _NO_FORMULA = re.compile(f"(^|;){_SIGNS}"), re.compile(f"(^|;)'{_SIGNS
 
 
 def write_table(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    """Write a table as Parquet, or as CSV that is safe to open in a spreadsheet; see `spreadsheet_safe`.
-
-    `table`: the index is not written. `path`: ``.parquet`` or ``.csv``.
-    """
+    """Write a table without its index as Parquet, or as CSV that is `spreadsheet_safe`."""
     with replace_file(path) as new:
         if new.suffix == ".parquet":
             table.to_parquet(new, index=False)
@@ -74,10 +71,7 @@ def not_for_spreadsheets(text: pd.Series) -> pd.Series:
 
 
 def printable(table: pd.DataFrame) -> pd.DataFrame:
-    r"""Return a table, ``attrs`` included, with control characters (NUL, BEL, ...) as ``\x00``, ``\x07``, ...
-
-    Names that differ stay different.
-    """
+    r"""Return a table, ``attrs`` included, with control characters as ``\x00``, ``\x07``, ...; names stay distinct."""
     clean = _with_text(table, _printable, _CONTROL.pattern)
     clean.attrs = _printable(dict(table.attrs))
     return clean

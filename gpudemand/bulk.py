@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -47,11 +48,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Parts:
-    """Intervals of GPUs held or wanted by series, in files of some series each.
-
-    `group`: series of a chunk. `edges`: of the bins, in microseconds since 1970. `zone`: of the calendar. `value`:
-    {"gpus", "gpu_hours", "wanted"}.
-    """
+    """Intervals of GPUs held or wanted by series, in files of `group` series; `edges`: of bins, in microseconds."""
 
     folder: Path
     n_series: int
@@ -152,10 +149,7 @@ _RUN_FORMAT = 1
 
 
 class Run:
-    """A run in a folder, whose file ``run.json`` is replaced whenever anything is done.
-
-    `state`: content of ``run.json``: ``made_from``, ``series``, ``stages`` and ``chunks``.
-    """
+    """A run in a folder; `state` is the content of ``run.json``, replaced whenever anything is done."""
 
     def __init__(self, folder: Path, state: dict[str, Any]) -> None:
         self.folder = folder
@@ -192,10 +186,7 @@ class Run:
 
 @contextmanager
 def open_run(folder: Path, made_from: Mapping[str, Any]) -> Iterator[Run]:
-    """Begin a run in a new or empty folder, or go on with one; one process at a time, others wait.
-
-    `made_from`: input and settings, as JSON has them, which must be those of the run that is there.
-    """
+    """Begin a run in a new or empty folder, or go on with one of the same input and settings; others wait."""
     with locked_folder(folder, RUN, RUN):
         for left in (*folder.glob(".gpudemand-*"), *(folder / RESULTS).glob(".gpudemand-*")):
             shutil.rmtree(left, ignore_errors=True)
@@ -357,14 +348,12 @@ def _go_on(run: Run, log: Path, model: Forecaster, n_jobs: int | None, begin: Ca
         segmenter = _segmenter(parts, given["n_segments"], given["sample_size"])
     missing, count = run.missing(), -(-parts.n_series // parts.group)
     begin(f"Forecasting {parts.n_series:,} series, {len(missing):,} of {count:,} chunks")
-    tasks = (
-        _Task(parts, chunk, run.file(chunk), segmenter, model, given["horizon"], given["level"]) for chunk in missing
-    )
+    write, files = partial(_forecast_chunk, parts, segmenter, model, given), [run.file(chunk) for chunk in missing]
     entries: dict[str, dict[str, Any]] = {}
     with run.stage("chunks"):
         try:
-            for chunk, entry in zip(missing, _parallel.stream(_forecast_chunk, tasks, n_jobs), strict=True):
-                entries[run.file(chunk).name] = run.state["chunks"][run.file(chunk).name] = entry
+            for file, entry in zip(files, _parallel.stream(write, files, n_jobs), strict=True):
+                entries[file.name] = run.state["chunks"][file.name] = entry
                 run.save()
         except BrokenExecutor as error:
             raise InputError("a process ended, probably for want of memory; run again with fewer at once.") from error
@@ -397,36 +386,27 @@ def _segmenter(parts: Parts, n_segments: int | str, sample_size: int) -> Topolog
         return TopologicalSegmenter(n_segments, random_state=0).fit(parts.usage(codes))
 
 
-@dataclass(frozen=True)
-class _Task:
-    parts: Parts
-    number: int
-    file: Path
-    segmenter: TopologicalSegmenter
-    model: Forecaster
-    horizon: int
-    level: Sequence[float]
-
-
-def _forecast_chunk(task: _Task) -> dict[str, Any]:
+def _forecast_chunk(*task: Any) -> dict[str, Any]:
     """Write the forecast of a chunk; what it took, or why it failed."""
     try:
-        return _written_chunk(task)
+        return _written_chunk(*task)
     except Exception as error:  # outermost handler: other chunks go on
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _written_chunk(task: _Task) -> dict[str, Any]:
+def _written_chunk(
+    parts: Parts, segmenter: TopologicalSegmenter, model: Forecaster, given: Mapping[str, Any], file: Path
+) -> dict[str, Any]:
     clock = [time.perf_counter()]
-    wide = task.parts.usage(task.parts.codes(task.number))
+    wide = parts.usage(parts.codes(int(file.stem)))
     clock.append(time.perf_counter())
-    segment = pd.Series(task.segmenter.predict(wide), index=wide.index)
+    segment = pd.Series(segmenter.predict(wide), index=wide.index)
     clock.append(time.perf_counter())
-    table = task.model.fit(to_long(wide)).predict(task.horizon, level=task.level)
+    table = model.fit(to_long(wide)).predict(given["horizon"], level=given["level"])
     table["segment"] = table["unique_id"].map(segment).astype("int32")
     clock.append(time.perf_counter())
-    with replace_file(task.file) as new:
+    with replace_file(file) as new:
         table.astype({"unique_id": STRING}).to_parquet(new, index=False)
     clock.append(time.perf_counter())
     seconds = dict(zip(("usage", "segments", "forecast", "write"), np.round(np.diff(clock), 3).tolist(), strict=True))
-    return {"series": len(wide), "seconds": seconds, "peak_gib": peak_gib(), "sha256": file_sha256(task.file)}
+    return {"series": len(wide), "seconds": seconds, "peak_gib": peak_gib(), "sha256": file_sha256(file)}

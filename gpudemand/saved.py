@@ -66,14 +66,6 @@ def save_model(model: Forecaster | TopologicalSegmenter, path: str | os.PathLike
 def load_model(path: str | os.PathLike[str]) -> Any:
     """Load what `save_model` has saved, fitted again to the same series: forecasts and segments are the same.
 
-    Parameters
-    ----------
-    path : path-like
-
-    Returns
-    -------
-    Forecaster or TopologicalSegmenter
-
     Raises
     ------
     InputError

@@ -76,10 +76,8 @@ class Store:
 
     What a manifest lists is complete: files are written under names of their own contents and never changed, and take
     effect together when the manifest is replaced. A process that is killed leaves the store as it was. Those that read
-    while another process writes start again with what it wrote.
-
-    `path`: the folder. `about`: what the manifest says beside ``format`` and ``files``: ``zone`` of all times, and
-    what was pulled when. `files`: name of a file in the folder, ``jobs/2026-03.<hash>.parquet`` -> SHA-256.
+    while another process writes start again with what it wrote. `about`: what the manifest says besides: ``zone`` of
+    all times, and what was pulled when. `files`: ``jobs/2026-03.<hash>.parquet`` -> SHA-256.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any], files: Mapping[str, str]) -> None:
@@ -123,11 +121,10 @@ class Store:
         return None
 
     def merge(self, table: str, month: str, rows: pa.Table, keys: pa.Table, order: Sequence[str] = ()) -> None:
-        """Put rows into the file of one month, in the place of older ones; they are stored by the next `commit`.
+        """Put rows into the file of one month, such as ``"2026-03"``, in the place of older ones; `commit` stores them.
 
-        `month`: such as ``"2026-03"``. `rows`: the new rows. `keys`: values without NULL; the older rows that have
-        them in the columns of these names are dropped. `order`: columns by which the rows of the file are sorted; by
-        default those of `keys`.
+        `keys`: values without NULL; the older rows that have them are dropped. `order`: columns by which the rows are
+        sorted.
         """
         old_name = next((name for name in self.files if name.startswith(f"{table}/{month}.")), None)
         with _database() as db:
@@ -179,10 +176,7 @@ class Store:
 
 
 def covered(state: Mapping[str, str], begin: pd.Timestamp, end: pd.Timestamp) -> dict[str, str]:
-    """Period, without a hole, that was read of a source.
-
-    `state`: ``since`` and ``until`` so far, or nothing. `begin`, `end`: of what was read now; it counts if both touch,
-    and is otherwise read again one day.
+    """Period, without a hole, that was read of a source: with what was read now if both touch.
 
     >>> day = pd.Timestamp
     >>> state = {"since": "2026-03-01T00:00:00", "until": "2026-03-08T00:00:00"}

@@ -221,13 +221,11 @@ def mark_type(series: str, place: int) -> str:
 
 
 def usage_by_slice(gpu_types: pd.DataFrame) -> pd.DataFrame:
-    """Rows of those GPU types that are parts of GPUs, with their kind.
+    """Rows of those GPU types that are parts of GPUs, with their kind; none where all GPUs are whole.
 
-    `gpu_types`: as `gpudemand.study.usage_tables.usage_by_gpu_type` returns it, in whole GPUs, of jobs with
-    `mark_fractions`. Returns ``kind`` (``"MIG slice"``; ``"shard"`` and ``"MPS"`` where no card was named, or else
-    ``"fraction"``, as with time-slicing; several joined by ``" + "``, with ``"whole GPU"`` if there are such in the
-    same jobs), ``gpu_type``, ``gpu_share`` (that one slice is; missing of others, which are of any share), and the
-    other columns. No rows where all GPUs are whole.
+    `gpu_types`: as of `usage_by_gpu_type`, in whole GPUs, of jobs with `mark_fractions`. ``kind``: ``"MIG slice"``;
+    ``"shard"`` and ``"MPS"`` where no card was named, or else ``"fraction"``, as with time-slicing; several joined by
+    ``" + "``. ``gpu_share``: that one slice is; missing of others, which are of any share.
 
     References
     ----------

@@ -41,7 +41,7 @@ def end_without(*modules: str) -> None:
     get_ipython().input_transformers_cleanup.append(lambda lines: [])
 
 
-def what_if(plan: CapacityPlan, usage: pd.DataFrame | None = None, *, unique_id: str | None = None) -> WhatIf:
+def what_if(plan: CapacityPlan, usage: pd.DataFrame | None = None) -> WhatIf:
     """Show a capacity plan under sliders: growth, GPUs bought, target utilization and service level.
 
     Without a kernel (on a web page) a figure stands there, and a table with the plan for a few scenarios.
@@ -51,8 +51,6 @@ def what_if(plan: CapacityPlan, usage: pd.DataFrame | None = None, *, unique_id:
     plan : CapacityPlan
     usage : DataFrame, optional
         GPUs held, drawn before the plan.
-    unique_id : str, optional
-        Which series to draw, if the plan has several.
 
     Returns
     -------
@@ -64,18 +62,18 @@ def what_if(plan: CapacityPlan, usage: pd.DataFrame | None = None, *, unique_id:
     InputError
         Without ipywidgets.
     """
-    return WhatIf(plan, usage, unique_id)
+    return WhatIf(plan, usage)
 
 
 class WhatIf:
     """Sliders, and the plan that they ask for; see `what_if`."""
 
-    def __init__(self, plan: CapacityPlan, usage: pd.DataFrame | None, unique_id: str | None) -> None:
+    def __init__(self, plan: CapacityPlan, usage: pd.DataFrame | None) -> None:
         try:
             import ipywidgets as widgets
         except ImportError as error:
             raise InputError("what_if needs ipywidgets; install it with pip install 'gpudemand[lab]'.") from error
-        self.plan, self._usage, self._unique_id, self._base = plan, usage, unique_id, plan
+        self.plan, self._usage, self._base = plan, usage, plan
         self.sliders = _sliders(widgets, plan)
         self.picture = widgets.HTML()
         rows = [_row(widgets, name, slider) for name, slider in self.sliders.items()]
@@ -88,14 +86,11 @@ class WhatIf:
     def _redraw(self, _: Any = None) -> None:
         """Replan with the values of the sliders and draw the plan."""
         self.plan = self._base.replan(**{name: slider.value for name, slider in self.sliders.items()})
-        self.picture.value = self._drawn(self.plan) + self.plan._repr_html_()
-
-    def _drawn(self, plan: CapacityPlan) -> str:
-        return _drawn(plan, self._usage, self._unique_id)
+        self.picture.value = _drawn(self.plan, self._usage) + self.plan._repr_html_()
 
     def _repr_html_(self) -> str:
         scenarios = html_table(static_scenarios(self._base))
-        return f'<div class="{_STATIC}">{self._drawn(self._base)}{scenarios}</div>'
+        return f'<div class="{_STATIC}">{_drawn(self._base, self._usage)}{scenarios}</div>'
 
     def _ipython_display_(self) -> None:
         from IPython.display import HTML, display
@@ -143,12 +138,12 @@ def static_scenarios(plan: CapacityPlan) -> pd.DataFrame:
     return pd.concat({name: plan.replan(growth=by).summary for name, by in growths.items()}, names=["scenario"])
 
 
-def _drawn(plan: CapacityPlan, usage: pd.DataFrame | None, unique_id: str | None) -> str:
+def _drawn(plan: CapacityPlan, usage: pd.DataFrame | None) -> str:
     from io import StringIO
 
     import matplotlib.pyplot as plt
 
-    figure: Any = CapacityPlanDisplay.from_plan(plan, usage, unique_id=unique_id).plot().figure_
+    figure: Any = CapacityPlanDisplay.from_plan(plan, usage).plot().figure_
     text = StringIO()
     figure.savefig(text, format="svg")
     plt.close(figure)

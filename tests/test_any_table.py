@@ -124,7 +124,6 @@ CALLS = {
     "usage_series": lambda jobs, _: gd.usage_series(jobs, freq="6h"),
     "idle_table": lambda jobs, _: gd.idle_table(with_use(jobs)),
     "write_jobs": written(gd.write_jobs, ".csv"),
-    "write_swf": written(gd.write_swf, ".swf"),
     "wait_table": lambda jobs, _: gd.wait_table(with_submit(jobs), by="size"),
     "plan_waits": lambda jobs, _: gd.plan_waits(forecast(), jobs, installed=8, n_futures=3).to_frame(),
     "plan_capacity": lambda jobs, _: gd.plan_capacity(forecast(), installed=8, wait="1h", jobs=jobs).to_frame(),

@@ -177,7 +177,7 @@ def test_what_does_not_fit_into_memory_is_one_line_and_no_bug(monkeypatch):
 
 
 def test_a_large_file_is_queried_and_not_read(log_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("gpudemand.cli.app._read", lambda *_: pytest.fail("the file was read"))
+    monkeypatch.setattr("gpudemand.jobs.read_jobs", lambda *_, **__: pytest.fail("the file was read"))
     result = invoke("usage", log_file, "--by", "total", "--out", tmp_path / "usage.parquet", "--quiet")
     assert result.exit_code == 0
     expected = usage_series(log_file, by=None)

@@ -130,7 +130,7 @@ def test_what_is_short_has_a_begin_and_an_end():
     # So near, less may come than by the arrival of an order.
     assert first == {"begin": day(10).isoformat(), "end": day(20).isoformat(), "gpus": 19}
     assert last == {"begin": day(70).isoformat(), "end": None, "gpus": 21}
-    assert requirement.first_crossing == day(10)
+    assert requirement.first_crossing() == day(10)
 
 
 @pytest.mark.parametrize(("changes_on", "order_on"), [(44, 14), (44.5, 14.5), (30, 0), (29.5, 0)])

@@ -112,7 +112,7 @@ def test_the_forecast_of_the_total_is_the_sum_of_its_parts():
 
 
 def test_usage_by_segment_sums_to_the_total():
-    by_segment = study().usage_by("segment").groupby("ds")["y"].sum()
+    by_segment = study().source.usage(study().user_segments.segment_of, "D", "wanted").groupby("ds")["y"].sum()
     np.testing.assert_allclose(by_segment, study().usage.set_index("ds")["wanted"], rtol=1e-9)
 
 
@@ -376,7 +376,7 @@ def test_users_are_forecast_from_their_segments(monkeypatch):
     assert sorted(set(found["unique_id"])) == names
     assert len(found) == 7 * len(names)
     assert found["segment"].tolist() == found["unique_id"].map(made.user_segments.segment_of).tolist()
-    own, ((model, usage),) = made.usage_by("user"), fits
+    own, ((model, usage),) = made.source.usage("user", "D", "wanted"), fits
     pd.testing.assert_series_equal(model.segmenter, made.user_segments.labels)
     assert model.horizon == 7
     pd.testing.assert_frame_equal(usage, own[own["unique_id"].isin(names)])

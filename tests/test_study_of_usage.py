@@ -155,9 +155,10 @@ def test_a_store_tells_what_is_installed(store):
     assert study.headline["installed"] == 48
     assert study.headline["installed_from"] == "pulled"
     assert gd.Study(pulled_usage(store), horizon=7, installed=99).settings.installed_from == "given"
-    assert study.usage_by("gpu_type")["unique_id"].unique().tolist() == ["A100", "H100"]
-    assert study.usage_by("namespace")["unique_id"].unique().tolist() == ["lab", "ml", "web"]
-    both = study.usage_by("gpu_type").groupby("ds")["y"].sum(min_count=2)
+    by_type = study.source.usage("gpu_type", "D", "gpus")
+    assert by_type["unique_id"].unique().tolist() == ["A100", "H100"]
+    assert study.source.usage("namespace", "D", "gpus")["unique_id"].unique().tolist() == ["lab", "ml", "web"]
+    both = by_type.groupby("ds")["y"].sum(min_count=2)
     np.testing.assert_allclose(both, study.usage.set_index("ds")["held"])
 
 
@@ -209,9 +210,12 @@ def test_pods_that_wait_are_wanted_beside_held(store, waiting):
     assert wanted.usage["wanted"].isna().sum() == held.usage["held"].isna().sum()
     mean = [study.plan.set_index("basis").loc["mean", "required"] for study in (held, wanted)]
     assert mean[1] - mean[0] == pytest.approx(6 / 0.85, abs=2)
-    by = wanted.usage_by("namespace").groupby("unique_id")["y"].mean()
+    by, by_held = (
+        study.source.usage("namespace", "D", study.source.demand).groupby("unique_id")["y"].mean()
+        for study in (wanted, held)
+    )
     assert by["new"] == 2
-    assert by["lab"] == held.usage_by("namespace").groupby("unique_id")["y"].mean()["lab"]
+    assert by["lab"] == by_held["lab"]
     assert "new" not in wanted.usage_tables.tables["usage_shares"]["namespace"].tolist()
     # What is wanted already, or known by other keys, is not added to.
     assert "wanted" not in gd.Study(pulled_usage(waiting, "wanted"), **options).usage
@@ -289,7 +293,7 @@ def test_usage_that_cannot_be_used():
     with pytest.raises(InputError, match=r"is in gpu_hours, not in mean GPUs; make it with value='gpus'"):
         gd.Study(hours)
     with pytest.raises(InputError, match="cannot be split by gpu_type"):
-        gd.Study(table, horizon=7).usage_by("gpu_type")
+        gd.Study(table, horizon=7).source.usage("gpu_type", "D", "gpus")
 
 
 @pytest.mark.parametrize("end", ["2026-03-30", "2026-10-26", "2026-11-05 06:00"])

@@ -29,7 +29,7 @@ from gpudemand.datasets import save_device
 from gpudemand.datasets.devices import Device
 from gpudemand.datasets.registry import remote_file
 from gpudemand.forecast import SeasonalNaive
-from gpudemand.jobs import write_jobs, write_swf
+from gpudemand.jobs import write_jobs
 from gpudemand.report import build
 from gpudemand.report.figures import Drawing
 from gpudemand.report.history import FORMAT, MADE_BY
@@ -261,7 +261,6 @@ WRITERS: dict[str, list[Writer]] = {
         Writer(out, lambda place, version: write_jobs(log(version), place))
         for out in ("jobs.csv", "jobs.csv.gz", "jobs.parquet")
     ],
-    "jobs/swf.py:write_swf": [Writer("log.swf.gz", lambda place, version: write_swf(log(version), place))],
     "_tables.py:write_table": [Writer(out, table) for out in ("usage.csv", "usage.parquet")],
     "study/plan_file.py:write_plan": [Writer("plan.toml", lambda place, _: write_plan(place), situations=("nothing",))],
     "report/metrics.py:write_metrics": [Writer("report.prom", numbers)],

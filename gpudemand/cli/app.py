@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from gpudemand.cli import options
 from gpudemand.cli.cost import calibrate, cost, costs_against_log, devices, measure
-from gpudemand.cli.options import Debug, Quiet, one_line, print_message, steps, workers
+from gpudemand.cli.options import Debug, Quiet, log_options, one_line, print_message, steps, takes_log_options, workers
 from gpudemand.cli.pull import pull
 from gpudemand.cli.report import compare, demo, init, report
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 app = typer.Typer(
     help="GPU demand of a cluster from its job log: usage, forecast, capacity plan, and the cost of training jobs.",
@@ -24,22 +20,6 @@ app = typer.Typer(
 )
 
 JobLog = Annotated[Path, typer.Argument(help="Job log.", show_default=False)]
-
-
-def _read(
-    log: Path,
-    format: str,  # noqa: A002
-    tz: str | None,
-    origin: str | None,
-    no_limits: bool,
-    shares: list[str] | None,
-    columns: str | None,
-) -> pd.DataFrame:
-    from gpudemand.jobs import read_jobs
-    from gpudemand.jobs.files import LIMITS
-
-    given: dict[str, Any] = {"tz": tz, "origin": origin, "gpu_share": options.parse_shares(shares), "columns": columns}
-    return read_jobs(log, format=format, limits=None if no_limits else LIMITS, **given)
 
 
 def _show_version(show: bool) -> None:
@@ -62,54 +42,43 @@ def _root(
 
 
 @app.command()
+@takes_log_options
 @one_line
 def convert(
     ctx: typer.Context,
     log: JobLog,
     format: Annotated[str, typer.Option(help="Format of the log; see `gpudemand formats`.")],  # noqa: A002
-    tz: options.Zone = None,
-    origin: options.Origin = None,
     out: Annotated[Path, typer.Option(help="File to write: .parquet or .csv.")] = Path("jobs.parquet"),
-    gpu_share: options.GpuShare = None,
-    columns: options.Columns = None,
-    no_limits: options.NoLimits = False,
     quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Convert a job log to the canonical table.
 
     Example: gpudemand convert log.psv --format sacct --tz Europe/Berlin --out jobs.parquet
     """
-    from gpudemand.jobs import write_jobs
+    from gpudemand.jobs import read_jobs, write_jobs
 
     _check_suffix(out)
     with steps(quiet=quiet) as begin:
         begin("Reading the log")
-        jobs = _read(log, format, tz, origin, no_limits, gpu_share, columns)
+        jobs = read_jobs(log, **log_options(ctx.params))
         begin(f"Writing {len(jobs):,} jobs")
         write_jobs(jobs, out)
     typer.echo(out)
 
 
 @app.command()
+@takes_log_options
 @one_line
 def usage(
     ctx: typer.Context,
     log: JobLog,
-    format: options.Format = "canonical",  # noqa: A002
-    tz: options.Zone = None,
-    origin: options.Origin = None,
     by: options.By = "user",
     freq: options.Freq = "D",
     value: Annotated[str, typer.Option(help="gpu_hours, gpus (for reports), gpus_peak, wanted or jobs.")] = "gpu_hours",
     until: options.Until = None,
     out: Annotated[Path, typer.Option(help="File to write: .csv or .parquet.")] = Path("usage.csv"),
-    gpu_share: options.GpuShare = None,
-    columns: options.Columns = None,
     json: options.AsJson = False,
-    no_limits: options.NoLimits = False,
     quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Write usage series: unique_id, ds, y.
 
@@ -117,6 +86,7 @@ def usage(
     """
     from gpudemand._tables import write_table
     from gpudemand._validation import InputError
+    from gpudemand.jobs import read_jobs
     from gpudemand.store import is_store
     from gpudemand.usage.series import usage_series
 
@@ -126,10 +96,12 @@ def usage(
     with steps(quiet=quiet) as begin:
         begin("Reading the log")
         # DuckDB queries a canonical Parquet file in place, whatever its size.
-        in_place = format == "canonical" and (log.suffix == ".parquet" or is_store(log)) and not (gpu_share or columns)
-        source = log if in_place else _read(log, format, tz, origin, no_limits, gpu_share, columns)
+        asked = ctx.params
+        as_it_is = asked["format"] == "canonical" and not (asked["gpu_share"] or asked["columns"])
+        in_place = as_it_is and (log.suffix == ".parquet" or is_store(log))
+        source = log if in_place else read_jobs(log, **log_options(asked))
         begin("Computing usage")
-        series = usage_series(source, by=by, freq=freq, value=value, until=until, tz=tz)
+        series = usage_series(source, by=by, freq=freq, value=value, until=until, tz=asked["tz"])
         if json:
             typer.echo(series.to_json(orient="records", date_format="iso"))
             return
@@ -148,7 +120,6 @@ def _check_suffix(out: Path) -> None:
 @app.command()
 @one_line
 def forecast(
-    ctx: typer.Context,
     log: Annotated[Path, typer.Argument(help="Job log, Parquet or CSV, or a store.", show_default=False)],
     into: Annotated[Path, typer.Option(help="Folder of the run, new or of one to go on with.")] = Path("forecast"),
     tz: options.Zone = None,
@@ -161,7 +132,6 @@ def forecast(
     processes: Annotated[int, typer.Option(help="Chunks at once on this machine.")] = 1,
     dask: options.Dask = None,
     quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Segment and forecast every user of a log of any size, in chunks; the same command goes on with a stopped run.
 
@@ -182,7 +152,7 @@ def forecast(
 
 @app.command()
 @one_line
-def formats(ctx: typer.Context, debug: Debug = False) -> None:
+def formats() -> None:
     """List the log formats that can be read, and the options that each needs.
 
     Example: gpudemand formats

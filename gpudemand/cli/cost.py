@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from gpudemand.cli import options
-from gpudemand.cli.options import Dask, Debug, Quiet, one_line, steps, workers
+from gpudemand.cli.options import Dask, Quiet, log_options, one_line, steps, takes_log_options, workers
 
 #: Of `measure` and of the rows that `calibrate` takes.
 Networks = Annotated[
@@ -23,7 +23,6 @@ Networks = Annotated[
 
 @one_line
 def measure(
-    ctx: typer.Context,
     plan: Annotated[Path, typer.Argument(help="Plan: a CSV file with a row a job.", show_default=False)],
     out: Annotated[Path, typer.Option(help="CSV file that receives the rows; an unfinished one is continued.")],
     timeout: Annotated[float, typer.Option(help="Seconds after which a job is aborted.")] = 300.0,
@@ -31,7 +30,6 @@ def measure(
     networks: Networks = None,
     dask: Dask = None,
     quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Train every job of a plan for a few steps and record time and memory.
 
@@ -72,7 +70,6 @@ def _rows(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
 
 @one_line
 def cost(
-    ctx: typer.Context,
     network: Annotated[
         str,
         typer.Argument(
@@ -123,7 +120,6 @@ def cost(
     stack_year: options.StackYear = None,
     json: options.AsJson = False,
     quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Predict step time and memory of a network, the probability that it fits, and the largest batch.
 
@@ -171,7 +167,7 @@ def cost(
 
 
 @one_line
-def devices(ctx: typer.Context, json: options.AsJson = False, debug: Debug = False) -> None:
+def devices(json: options.AsJson = False) -> None:
     """List the GPUs and CPUs that costs can be predicted for: memory, bandwidth, and peaks by precision.
 
     Example: gpudemand devices
@@ -184,7 +180,6 @@ def devices(ctx: typer.Context, json: options.AsJson = False, debug: Debug = Fal
 
 @one_line
 def calibrate(
-    ctx: typer.Context,
     out: Annotated[Path, typer.Option(help="Folder that receives the predictor, for `gpudemand cost --model`.")],
     device: Annotated[
         str | None, typer.Option(help="Name in `gpudemand devices`; by default this machine's, measured if unknown.")
@@ -198,7 +193,6 @@ def calibrate(
         Path | None, typer.Option(help="Folder of a predictor to start from; the bundled one if none.")
     ] = None,
     quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Calibrate the predictor to a device with a few jobs measured on it.
 
@@ -232,6 +226,7 @@ def calibrate(
     typer.echo(format_calibration(table))
 
 
+@takes_log_options
 @one_line
 def costs_against_log(
     ctx: typer.Context,
@@ -243,15 +238,12 @@ def costs_against_log(
             '"package.module:function", input = [3, 224, 224]. The code is run.'
         ),
     ],
-    format: options.Format = "canonical",  # noqa: A002
-    tz: options.Zone = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the predictor, calibrated with these jobs: `costs` in a plan.")
     ] = None,
     model: Annotated[Path | None, typer.Option(help="Folder of a predictor; the bundled one if none.")] = None,
     json: options.AsJson = False,
     quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Compare predicted run times with what the training jobs of a log took, by network and GPU type.
 
@@ -272,7 +264,7 @@ def costs_against_log(
         check_replaceable(out, MANIFEST)
     with steps(quiet=quiet) as begin:
         begin("Reading the log")
-        jobs = read_log(log, format, tz=tz)
+        jobs = read_log(log, **log_options(ctx.params))
         begin("Tracing the networks")
         predictor = CostModel.load(model)
         named = "network" in jobs and jobs["network"].notna().any()  # else there is nothing to trace for

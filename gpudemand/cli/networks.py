@@ -22,10 +22,7 @@ from gpudemand.units import format_gib, format_seconds
 
 
 def format_prediction(model: CostModel, job: TrainingJob) -> str:
-    """Format step time, memory, the probability that a job fits, and the largest batch that does.
-
-    Returns a small table; last lines if the job is far from the training data.
-    """
+    """Table of step time, memory, whether a job fits, and the largest batch; a note far from the training data."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FarFromTrainingWarning)
         row, probability, largest = model.predict(job).iloc[0], model.fits(job), model.max_batch_size(job)
@@ -171,10 +168,7 @@ def lengths_of(seq: str | None) -> int | tuple[int, ...] | None:
 
 
 def large_job(network: str, seq: str | None, gpus: int, degrees: dict[str, int | None], **options: Any) -> TrainingJob:
-    """Job of a configuration (published name or path); what is None was not said.
-
-    `degrees`: fields of `Parallel`. `options`: fields of `TrainingJob`, and ``zero``, ``sharding``, ``lora``, ``bits``.
-    """
+    """Job of a configuration (published name or path), of fields of `Parallel` and `TrainingJob`; None was not said."""
     sharding = _sharding(options.pop("zero"), options.pop("sharding"))
     rank, bits = options.pop("lora"), options.pop("bits")
     given: dict[str, Any] = {name: size for name, size in degrees.items() if size is not None}

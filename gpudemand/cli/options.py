@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, fields
 from fractions import Fraction
-from typing import Annotated, Any, ParamSpec
+from typing import Annotated, Any
 
 import typer
 
@@ -79,20 +79,49 @@ def _typed(each: Field[Any]) -> Any:
     return Annotated[kind if each.default is not None else kind | None, about]
 
 
-def takes_study_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a study before ``--out``, in the place of its ``**options``.
+def _parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
 
-    It finds them in its context, by their names.
-    """
+
+_OF_STUDY = [
+    _parameter(each.name, _typed(each), each.default) for each in _OPTIONS.values() if each.metadata.get("typed", True)
+]
+_OF_LOG = [
+    _parameter("format", Format, "canonical"),
+    _parameter("tz", Zone, None),
+    _parameter("origin", Origin, None),
+    _parameter("gpu_share", GpuShare, None),
+    _parameter("columns", Columns, None),
+    _parameter("no_limits", NoLimits, False),
+]
+
+
+def _with_parameters(command: Callable[..., None], place: str, added: Sequence[inspect.Parameter]) -> Any:
+    """The command, with those that it has not itself before one of its parameters; it finds them in its context."""
     own = inspect.signature(command, eval_str=True)
-    *parameters, _ = own.parameters.values()
-    known = [each for each in _OPTIONS.values() if each.metadata.get("typed", True)]
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    typed = [inspect.Parameter(each.name, kind, default=each.default, annotation=_typed(each)) for each in known]
-    place = [*own.parameters].index("out")
-    all_of_them = [*parameters[:place], *typed, *parameters[place:]]
-    command.__signature__ = own.replace(parameters=all_of_them)  # type: ignore[attr-defined]
+    given = [*own.parameters.values()]
+    at = [*own.parameters].index(place)
+    new = [each for each in added if each.name not in own.parameters]
+    command.__signature__ = own.replace(parameters=[*given[:at], *new, *given[at:]])  # type: ignore[attr-defined]
     return command
+
+
+def takes_study_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a study, before ``--out``."""
+    return _with_parameters(command, "out", _OF_STUDY)
+
+
+def takes_log_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say how a log is read, before ``--quiet``; see `log_options`."""
+    return _with_parameters(command, "quiet", _OF_LOG)
+
+
+def log_options(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of `read_jobs` and `read_log` from the options of a command."""
+    from gpudemand.jobs.files import LIMITS
+
+    given = {name: asked[name] for name in ("format", "tz", "origin", "columns")}
+    return given | {"gpu_share": parse_shares(asked["gpu_share"]), "limits": None if asked["no_limits"] else LIMITS}
 
 
 def parse_shares(given: Sequence[str] | None) -> dict[str, float]:
@@ -115,7 +144,6 @@ def parse_shares(given: Sequence[str] | None) -> dict[str, float]:
     return shares
 
 
-P = ParamSpec("P")
 _FAILED = 2
 INTERRUPTED = 130
 
@@ -123,36 +151,41 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
-def one_line(command: Callable[P, None]) -> Callable[P, None]:
-    """Report errors of a command as one line on stderr with exit code 2, and warnings as one line each."""
+def one_line(command: Callable[..., None]) -> Callable[..., None]:
+    """Report errors of a command as one line on stderr with exit code 2 (not with ``--debug``), and warnings, too."""
+    own = inspect.signature(command, eval_str=True)
 
     @functools.wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        """Run the command; without ``--debug``, an error becomes a message and ``typer.Exit`` with code 2."""
+    def run(**given: Any) -> None:
+        """Run the command with those of the parameters that are its own."""
         from gpudemand._validation import InputError
 
-        context: Any = kwargs["ctx"]
+        context: Any = given["ctx"]
         names = {each.name: each.opts[0] for each in context.command.params if each.opts[0].startswith("--")}
         with _plain_warnings(names):
             try:
-                command(*args, **kwargs)
+                command(**{name: given[name] for name in own.parameters})
             except (BrokenPipeError, typer.Exit):  # the reader of a pipe has seen enough; the command says how it ended
                 raise
             except KeyboardInterrupt:
                 print_message("interrupted; run the same command again.")
                 raise typer.Exit(INTERRUPTED) from None
             except (InputError, OSError, MemoryError) as error:
-                if kwargs["debug"] or context.obj:
+                if given["debug"] or context.obj:
                     raise
                 needs = f"there is not enough memory ({error}); take a coarser --freq or less of the log."
                 print_message(needs if isinstance(error, MemoryError) else in_the_shell(str(error), names))
                 raise typer.Exit(_FAILED) from None
             except Exception as error:  # outermost handler: an unexpected error is a bug
-                if kwargs["debug"] or context.obj:
+                if given["debug"] or context.obj:
                     raise
                 print_message(f"this is a bug ({type(error).__name__}: {error}); please report the output of --debug.")
                 raise typer.Exit(_FAILED) from None
 
+    ctx, debug = _parameter("ctx", typer.Context), _parameter("debug", Debug, False)
+    run.__signature__ = own.replace(  # type: ignore[attr-defined]
+        parameters=[*{"ctx": ctx, **own.parameters, "debug": debug}.values()]
+    )
     return run
 
 
@@ -237,13 +270,7 @@ Dask = Annotated[
 
 @contextmanager
 def workers(where: str | None) -> Iterator[None]:
-    """Run what is parallel on Dask's workers: of this machine (``local``), of a scheduler (its address), or on none.
-
-    Raises
-    ------
-    InputError
-        If Dask is not installed, or no scheduler answers.
-    """
+    """Run what is parallel on Dask's workers: of this machine (``local``), of a scheduler (its address), or on none."""
     if where is None:
         yield
         return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpudemand.cli.options import Debug, Quiet, one_line, steps
+from gpudemand.cli.options import Quiet, one_line, steps
 
 if TYPE_CHECKING:
     from gpudemand.pull.slurm import SlurmPull
@@ -23,7 +23,6 @@ Since = Annotated[str | None, typer.Option(help="Begin of the first pull (UTC), 
 @pull.command()
 @one_line
 def slurm(
-    ctx: typer.Context,
     into: Into,
     since: Since = None,
     clusters: Annotated[str | None, typer.Option(help="Names of clusters, or all; by default this one.")] = None,
@@ -36,7 +35,6 @@ def slurm(
         float | None, typer.Option(help="gres/shard that make one GPU; by default what the nodes say.")
     ] = None,
     quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Pull all jobs from Slurm's accounting; every night, from cron.
 
@@ -105,7 +103,6 @@ def _nodes(store: Store) -> str:
 @pull.command()
 @one_line
 def prometheus(
-    ctx: typer.Context,
     into: Into,
     url: Annotated[str, typer.Option(help="Address before /api/v1.", show_default=False)],
     since: Since = None,
@@ -127,7 +124,6 @@ def prometheus(
         bool, typer.Option("--replace", help="Replace what the store has at the same times, also of another address.")
     ] = False,
     quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Pull held, pending, used and installed GPUs of a Kubernetes cluster from Prometheus.
 

@@ -11,19 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpudemand.cli.options import (
-    Columns,
     Dask,
-    Debug,
     Format,
-    GpuShare,
-    NoLimits,
-    Origin,
     Quiet,
-    Zone,
+    log_options,
     one_line,
-    parse_shares,
     print_message,
     steps,
+    takes_log_options,
     takes_study_options,
     workers,
 )
@@ -39,6 +34,7 @@ ORDER_DUE = 3
 
 
 @takes_study_options
+@takes_log_options
 @one_line
 def report(
     ctx: typer.Context,
@@ -50,9 +46,6 @@ def report(
         Path | None,
         typer.Option(help="Plan file (see `gpudemand init`) that these options complete.", show_default=False),
     ] = None,
-    format: Format = "canonical",  # noqa: A002
-    tz: Zone = None,
-    origin: Origin = None,
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("gpudemand-report"),
     previous: Annotated[
         Path | None,
@@ -65,16 +58,11 @@ def report(
     check: Annotated[
         bool, typer.Option("--check", help="Exit with status 3 if GPUs must be ordered now, for cron and CI.")
     ] = False,
-    gpu_share: GpuShare = None,
-    columns: Columns = None,
-    no_limits: NoLimits = False,
     dask: Dask = None,
     quiet: Quiet = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the headline numbers as JSON instead of the address.")
     ] = False,
-    debug: Debug = False,
-    **options: Any,  # of a study
 ) -> None:
     """Write a report on a job log, or on usage pulled from Prometheus: one HTML page, its figures and its tables.
 
@@ -102,6 +90,7 @@ def report(
         raise typer.Exit(ORDER_DUE)
 
 
+@takes_log_options
 @one_line
 def compare(
     ctx: typer.Context,
@@ -109,15 +98,8 @@ def compare(
     log: Annotated[
         Path | None, typer.Argument(help="Job log or store; by default that of --plan.", show_default=False)
     ] = None,
-    format: Format = "canonical",  # noqa: A002
-    tz: Zone = None,
-    origin: Origin = None,
-    gpu_share: GpuShare = None,
-    columns: Columns = None,
-    no_limits: NoLimits = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the tables as JSON.")] = False,
     quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Compare purchases: which GPUs to buy, reserve or rent, how many, and at what cost, for the jobs of a log.
 
@@ -165,10 +147,8 @@ def _in_columns(name: str, table: pd.DataFrame) -> str:
 
 @one_line
 def demo(
-    ctx: typer.Context,
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("gpudemand-demo"),
     quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Write the report on the bundled sample, a synthetic log of a cluster.
 
@@ -188,12 +168,10 @@ def demo(
 
 @one_line
 def init(
-    ctx: typer.Context,
     plan: Annotated[Path, typer.Argument(help="File to write.")] = Path("plan.toml"),
     log: Annotated[str, typer.Option(help="Job log or store, relative to the file.")] = "jobs.parquet",
     format: Format = "canonical",  # noqa: A002
     tz: Annotated[str, typer.Option(help="Time zone, such as Europe/Berlin.")] = "UTC",
-    debug: Debug = False,
 ) -> None:
     """Write the plan file of a recurring report, whose comments explain each line.
 
@@ -240,13 +218,9 @@ def _check_log(plan: ReportPlan) -> None:
 
 
 def _read(asked: Mapping[str, Any]) -> pd.DataFrame:
-    from gpudemand.jobs.files import LIMITS
     from gpudemand.usage.read import read_log
 
-    log, limits = asked["log"], None if asked["no_limits"] else LIMITS
-    options = {"tz": asked["tz"], "origin": asked["origin"], "limits": limits}
-    options |= {"gpu_share": parse_shares(asked["gpu_share"]), "columns": asked["columns"]}
-    return sample_log() if log is None else read_log(log, asked["format"], **options)
+    return sample_log() if asked["log"] is None else read_log(asked["log"], **log_options(asked))
 
 
 def _warn_of_slow_blas(*, quiet: bool) -> None:

@@ -118,7 +118,7 @@ class Hosts(NamedTuple):
         return Hosts(mean=log, between=deviation, within=deviation, noise=self.noise)
 
     def alike(self) -> Hosts:
-        """The same host for all GPUs, so that these compare by themselves; machines here that were measured keep theirs.
+        """The same host for all GPUs, so that these compare; machines here that were measured keep theirs.
 
         It is like the machines here, or else of the mean of all: a GPU whose one measured machine was slow is not slow.
 

@@ -357,14 +357,10 @@ def format_devices() -> str:
     """
     rows = [
         [item.name, item.die, f"{item.year:.0f}", f"{item.memory_gib:g}", f"{item.bandwidth_gb_s:.0f}"]
-        + [_cell(item._peak(precision) / 1e12) for precision in PRECISIONS]
+        + ["-" if math.isnan(peak := item._peak(each)) else f"{peak / 1e12:.4g}" for each in PRECISIONS]
         for item in map(device, _table().index)
     ]
     return aligned(pd.DataFrame(rows, columns=["device", "die", "year", "GiB", "GB/s", *PRECISIONS]))
-
-
-def _cell(number: float) -> str:
-    return "-" if math.isnan(number) else f"{number:.4g}"
 
 
 def read_named(path: str, text: Sequence[str], flags: Sequence[str] = ()) -> pd.DataFrame:

@@ -2,6 +2,5 @@
 
 from gpudemand.jobs.log_formats import read_prometheus
 from gpudemand.jobs.read import formats, read_jobs, write_jobs
-from gpudemand.jobs.swf import write_swf
 
-__all__ = ["formats", "read_jobs", "read_prometheus", "write_jobs", "write_swf"]
+__all__ = ["formats", "read_jobs", "read_prometheus", "write_jobs"]

@@ -31,12 +31,11 @@ def focus(log: LogColumns) -> pd.DataFrame:
 
     The number of GPUs is the time consumed over that of the period, times the GPUs of the resource, as a column
     ``x_GPUs`` (or ``x_GpuCount``, ``GPUs``) or the ``GpuCount`` in ``SkuPriceDetails`` gives them; a unit such as
-    ``GPU-Hours`` counts GPUs already. Where such properties or units tell the GPUs of any charge, one without has
-    none and is excluded; where nothing tells them of any, or a cell of the column is empty, a charge counts as one
-    GPU. Corrections are netted with the charges of their resource and period. The user is the tag ``user``, ``owner``
-    or ``team`` (the first present, in any case), of the allocated resource or else of the resource, and else the
-    sub-account, which is also the group. Charges other than
-    usage (taxes, purchases, credits), unused commitments and usage not measured in time are excluded and counted.
+    ``GPU-Hours`` counts GPUs already. Where such properties or units tell the GPUs of any charge, one without has none
+    and is excluded; where nothing tells them of any, or a cell of the column is empty, a charge counts as one GPU.
+    Corrections are netted with the charges of their resource and period. The user is the first tag ``user``, ``owner``
+    or ``team`` of the allocated resource, or else of the resource, and else the sub-account, which is also the group.
+    Charges other than usage, unused commitments and usage not measured in time are excluded and counted.
     ``effective_cost`` is in the currency of the bill.
     """
     category, unit = log.text("ChargeCategory"), log.text("ConsumedUnit")
@@ -165,7 +164,8 @@ def _pairs(text: str) -> dict[str, Any]:
         try:
             found = read(cell)
             if isinstance(found, list) and found and isinstance(found[0], dict):
-                found = [(low.get("key", low.get("name")), low.get("value")) for low in map(_lower, found)]
+                lower = [{str(name).lower(): value for name, value in pair.items()} for pair in found]
+                found = [(pair.get("key", pair.get("name")), pair.get("value")) for pair in lower]
             return {str(name): value for name, value in dict(found).items()}
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             continue
@@ -175,10 +175,6 @@ def _pairs(text: str) -> dict[str, Any]:
     if parts and all(mark for _, mark, _ in parts):
         return {name.strip(): value.strip() for name, _, value in parts}
     return _NOT_READ
-
-
-def _lower(pair: dict[str, Any]) -> dict[str, Any]:
-    return {str(name).lower(): value for name, value in pair.items()}
 
 
 def _owner(tags: str) -> str | None:

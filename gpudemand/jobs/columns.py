@@ -132,12 +132,11 @@ def unread_cells(name: str, example: str, count: int, total: int) -> str:
 class LogColumns:
     """Typed access to the columns of a log, with a record of rejected and excluded rows.
 
-    `table`: the rows. `parser`: zone and origin of the times. `path`: file of the log; some logs are named after their
-    cluster. `shards_per_gpu`: slurm's shards that make one GPU; by node where nodes differ. `gpu_share`: share of a GPU
-    that one device of a type is, by the name of the type in lower case. `doubts`: what is in the log and not
-    understood, as sentences. `unknown_words`: those of a status that are not known, by row. `reject_reason`: shape
-    (n_rows,); why a row is invalid, or None. `exclude_reason`: shape (n_rows,); why a valid row is not a job of its own
-    (a job step, a tax), or None.
+    `path`: some logs are named after their cluster. `shards_per_gpu`: Slurm's shards that make one GPU; by node where
+    nodes differ. `gpu_share`: share of a GPU that one device of a type is, by the name of the type in lower case.
+    `doubts`: what is in the log and not understood, as sentences. `unknown_words`: those of a status that are not
+    known, by row. `reject_reason`, `exclude_reason`: shape (n_rows,); why a row is invalid, or valid and no job of its
+    own (a job step, a tax), or None.
     """
 
     def __init__(
@@ -173,10 +172,7 @@ class LogColumns:
         return self.text(name) if is_text else pd.Series(column.to_pandas())
 
     def text(self, name: str, *, null_markers: bool = False) -> pd.Series:
-        """Column as stripped text; missing where it is empty or absent.
-
-        With `null_markers` a word for nothing (``None``, ``Unknown``, ...) is missing as well.
-        """
+        """Column as stripped text; missing where it is empty, absent, or with `null_markers` a word for nothing."""
         if name not in self:
             return pd.Series(None, index=range(len(self.table.lines)), dtype=STRING)
         column = pc.utf8_trim_whitespace(self._as_text(name))
@@ -264,10 +260,7 @@ class LogColumns:
         return times
 
     def accept_open(self, jobs: pd.DataFrame) -> None:
-        """Accept jobs that wait or run whose end is a time outside all logs, as programs write what has not come.
-
-        `jobs`: what was read, in canonical columns.
-        """
+        """Accept jobs that wait or run whose end is a time outside all logs, as programs write what has not come."""
         if not self._has_outside or "status" not in jobs:
             return
         known = [jobs[name].notna() for name in ("submit", "start") if name in jobs]
@@ -306,10 +299,7 @@ class LogColumns:
         return add_seconds(times, seconds)
 
     def status(self, name: str, words: Mapping[str, str] | None = None) -> pd.Series:
-        """Column of states in the canonical vocabulary; missing where the word is not known.
-
-        `words`: those that mean something else in this log, in lower case.
-        """
+        """Column of states in the canonical vocabulary, or by `words` (in lower case); missing where not known."""
         text, own = self.text(name), words or {}
         status = map_unique(text, lambda word: own.get(word.lower(), canonical_status(word)))
         self.unknown_words = text.mask(status.notna())
@@ -327,7 +317,7 @@ class LogColumns:
         """Rows that are jobs and valid, as a mask."""
         return (self.reject_reason == None) & (self.exclude_reason == None)  # noqa: E711 (element by element)
 
-    def rejection_counts(self, *, strict: bool) -> dict[str, int]:
+    def rejection_counts(self, *, strict: bool = False) -> dict[str, int]:
         """Number of rows that are left out, by reason."""
         rejected = np.flatnonzero((self.reject_reason != None) & (self.exclude_reason == None))  # noqa: E711
         excluded = self.exclude_reason[self.exclude_reason != None]  # noqa: E711

@@ -150,12 +150,9 @@ def _single_member(stream: BinaryIO, name: str) -> Iterator[io.BufferedReader]:
 
 
 def line_blocks(path: Path, limits: Limits = LIMITS) -> Iterator[tuple[int, Any]]:
-    r"""Iterate over the lines of a text file in blocks of some 16 MB.
+    r"""Iterate over blocks of some 16 MB: the number of the first line, counted from one, and lines without their ends.
 
     Bytes that are not UTF-8 are escaped (``M\xfcller``) rather than replaced, so that distinct names stay distinct.
-
-    Yields `first`, number of the block's first line, counted from one. `lines`, the lines, without their ends
-    (``\n``, ``\r\n`` or ``\r``).
     """
     first, size, rest = 1, 0, ""
     with open_binary(path) as stream, io.TextIOWrapper(stream, "utf-8-sig", "backslashreplace") as text:
@@ -223,8 +220,8 @@ Mend = Callable[[Any, list[str]], Any]
 class TextTable:
     """The rows of a file; columns of text files are text.
 
-    `rows`: one column a field. `lines`: line of each row, counted from one. `source`: name of the file, for messages.
-    `bad`: line -> reason, for lines that are no row. `header`: metadata in the file's header.
+    `lines`: line of each row, counted from one. `bad`: line -> reason, for lines that are no row. `header`: metadata in
+    the file's header.
     """
 
     rows: Any

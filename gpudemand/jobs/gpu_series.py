@@ -64,10 +64,7 @@ def labels_of_column(column: str) -> dict[str, str]:
 
 
 def gpus_per_unit(series: Iterable[Mapping[str, object]], source: str, said: list[str]) -> list[float | None]:
-    """GPUs that one unit of each series is, None of those that do not count; what was left out is said.
-
-    Raises an `InputError` where a metric counts no GPUs, and where all series are of GPUs that are not held.
-    """
+    """GPUs that one unit of each series is, None of those that do not count; what was left out is said."""
     read = [_known(labels) for labels in series]
     _check_counts(read, source)
     other = {labels["resource"] for labels in read if "resource" in labels and not _is_gpu(labels["resource"])}

@@ -292,9 +292,7 @@ _SAMPLES = pa.schema([(name, pa.string()) for name in ("unique_id", "ds", "y", "
 _EXPORT = re.compile(rb'\{\s*"(?:metric|values|timestamps)"\s*:')
 
 
-def read_prometheus(
-    path: str | os.PathLike[str], *, tz: object = None, strict: bool = False, limits: Limits | None = LIMITS
-) -> pd.DataFrame:
+def read_prometheus(path: str | os.PathLike[str], *, tz: object = None, limits: Limits | None = LIMITS) -> pd.DataFrame:
     r"""Read the GPUs that each namespace held over time, from Prometheus.
 
     Parameters
@@ -311,8 +309,6 @@ def read_prometheus(
         which is said.
     tz : str or tzinfo, optional
         Zone of times in CSV that are written without one; epoch seconds need none.
-    strict : bool, default=False
-        Raise for samples that cannot be used, instead of counting them.
     limits : Limits, optional
         The largest file that is read; None for any size.
 
@@ -351,7 +347,7 @@ def read_prometheus(
     y *= log.number("share").fillna(1.0)
     name = log.text("unique_id")
     log.exclude(name.isna(), "without a namespace")
-    rejected = log.rejection_counts(strict=strict)
+    rejected = log.rejection_counts()
     good = pd.DataFrame({"unique_id": name, "series": log.text("series"), "ds": ds, "y": y})[log.usable()]
     usage = _summed(good.fillna({"series": ""}))
     usage, statistics = without_statistics(usage)
@@ -559,7 +555,8 @@ def _of_gpus(found: list[dict[str, Any]], source: str, said: list[str]) -> list[
     """Series that are of GPUs, each once where replicas of an exporter tell the same; what was left out is said."""
     shares = gpus_per_unit((series["metric"] for series in found), source, said)
     counted = [(series, share) for series, share in zip(found, shares, strict=True) if share is not None]
-    check_one_metric({name for series, _ in counted if _namespace(series) and (name := _metric(series))}, source)
+    names = {str(series["metric"].get("__name__", "")) for series, _ in counted if _namespace(series)}
+    check_one_metric(names - {""}, source)
     once: dict[Any, dict[Any, Any]] = {}
     metrics, copies = {}, 0
     for series, share in counted:
@@ -579,10 +576,6 @@ def _of_gpus(found: list[dict[str, Any]], source: str, said: list[str]) -> list[
         text = f"{copies:,} series are the same but for the instance that told them (replicas of an exporter?)"
         said.append(f"{text}; they count once.")
     return [{**metrics[key], "values": sorted(values.items())} for key, values in once.items()]
-
-
-def _metric(series: dict[str, Any]) -> str:
-    return str(series["metric"].get("__name__", ""))
 
 
 def _namespace(series: dict[str, Any]) -> str:

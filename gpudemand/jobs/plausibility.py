@@ -39,16 +39,13 @@ _SHOWN = 5
 
 
 def plausible(jobs: pd.DataFrame, read: Iterable[str] = ()) -> pd.DataFrame:
-    """Job table without what cannot be right, and with the reasons.
+    """Job table without what cannot be right, and with the reasons (``doubts``), after those of its reader (`read`).
 
     A job that runs far beyond its time limit has ended at it. GPUs work for no longer than they are held. A log of
     ended jobs only is complete until jobs are missing that still ran; one of all jobs that ran since some time is
     complete from then on, as before it has only those that lasted; and a log in which no job held GPUs before some time
-    is complete from that time on. One that says how long jobs have been running reaches until then, though nothing else
-    may have been recorded so late.
-
-    `jobs`: canonical job table. `read`: sentences of the reader of its format. Returns the table with ``doubts`` and,
-    where it is complete for a part only, ``complete_from`` and ``complete_until`` in its ``attrs``.
+    is complete from that time on (``complete_from`` and ``complete_until`` in ``attrs``). One that says how long jobs
+    have been running reaches until then, though nothing else may have been recorded so late.
     """
     said, attrs = list(read), dict(jobs.attrs)
     jobs, planned = _without_planned_ends(jobs)
@@ -92,11 +89,7 @@ def not_counted(names: Sequence[str], shown: str = "", worth: str = "1") -> str:
 
 
 def unknown_status(jobs: pd.DataFrame, words: pd.Series, usable: BoolArray) -> list[str]:
-    """Sentences on jobs whose status is not known, and on which it depends what they hold.
-
-    `jobs`: canonical job table, as it was read. `words`: what stands for the status where that is not known.
-    `usable`: the rows that count.
-    """
+    """Sentences on jobs whose status (`words`) is not known, and on which it depends what they hold."""
     unsaid, starts = usable & jobs["status"].isna() & jobs["end"].isna(), jobs["start"].notna()
     waits, runs = unsaid & ~starts & starts.any(), unsaid & (starts | ~starts.any()) & words.notna()
     counts = [
@@ -118,11 +111,8 @@ def complete_period(
 ) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
     """From when until when a log or a part of it is complete, None where it is so from its first or to its newest time.
 
-    A part keeps the attributes of the log. What they say of the time before its first job, or after its newest time if
-    no job of it still runs then, is of the log and not of the part.
-
-    `attrs`: of its table, or those that a file of it keeps. `first`, `newest`: of its times. `runs`: whether a job of
-    it has not ended.
+    What the attributes say of the time before the first job of a part, or after its newest time if no job of it still
+    `runs` then, is of the log and not of the part.
     """
     stated = (attrs.get(name) for name in (COMPLETE_FROM, COMPLETE_UNTIL))
     begin, until = (time and pd.to_datetime(time, utc=True) for time in stated)
@@ -200,10 +190,7 @@ def _without_runaways(jobs: pd.DataFrame, now: pd.Timestamp) -> tuple[pd.DataFra
 
 
 def without_impossible_use(jobs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Jobs without ``used_gpu_seconds`` below 0 or above what their GPUs could do in their time; and what was changed.
-
-    `jobs`: canonical job table.
-    """
+    """Jobs without ``used_gpu_seconds`` below 0 or above what their GPUs could do in their time; what was changed."""
     used = jobs.get("used_gpu_seconds")
     if used is None or used.isna().all():
         return jobs, []
@@ -316,10 +303,7 @@ def edge_of_ages(ages: FloatArray, longer: IntArray, n: int) -> Edge | None:
 
 
 def survivors_before(first: float, edge: Edge | None) -> tuple[pd.Timestamp | None, list[str]]:
-    """Time from which on a log is complete that holds, of the time before its first end, only what ran then; and why.
-
-    `first`: the first end, in seconds since 1970.
-    """
+    """From when on a log is complete that holds, of before its `first` end (s since 1970), what ran then; and why."""
     if edge is None or edge.length_s < _DAY_S or edge.evidence < EVIDENCE:
         return None, []
     begin = pd.Timestamp(first, unit="s", tz="UTC").floor("s")
@@ -420,13 +404,11 @@ _TIMES_LARGER = 10
 def unlikely_jobs(jobs: pd.DataFrame, installed: Any = None) -> list[str]:
     """Sentences on jobs that are likely entered wrong, what they change, and what to do; none in an ordinary log.
 
-    Times are unlikely where at most 5 % of the jobs lie before or after a gap of a year that is longer than all
-    other jobs span. A number of GPUs is where it is at least ten times that of all jobs but at most 1 %, and more than
-    twice what all others held at once, so that the cluster was never half full without it, unless as many are
-    installed. Utilization is where GPUs would have worked for longer than they were held. Tables that were put together
+    Times are unlikely where at most 5 % of the jobs lie before or after a gap of a year that is longer than all other
+    jobs span. A number of GPUs is where it is at least ten times that of all jobs but at most 1 %, and more than twice
+    what all others held at once, so that the cluster was never half full without it, unless as many are installed.
+    Utilization is where GPUs would have worked for longer than they were held. Tables that were put together
     (``merge``, ``concat``) have lost from when on they are complete, which is said where it shows.
-
-    `jobs`: canonical job table. `installed`: GPUs at the most, or a number for each time.
 
     >>> times = pd.date_range("2026-03-01", periods=50, tz="UTC").to_series(index=range(50))
     >>> times[3] = pd.Timestamp("1970-01-01", tz="UTC")

@@ -60,10 +60,8 @@ _ALIKE, _PART = 0.9, 0.01
 class Format:
     """A row of the table of formats.
 
-    `read`: from the columns of a log to canonical ones. `columns`: required columns; ``"A|B"`` is either. `open`:
-    from a path and limits to the rows of the file. `needs`: {"", "tz", "origin"}; argument that the caller has to
-    pass because the file lacks it. `kind`: default kind of data. `hint`: what is known about the missing zone or
-    origin, for the error message.
+    `read`: from the columns of a log to canonical ones. `columns`: required ones; ``"A|B"`` is either. `needs`: {"",
+    "tz", "origin"}; argument that the caller has to pass because the file lacks it; `hint`: what is known about it.
     """
 
     description: str
@@ -71,16 +69,13 @@ class Format:
     columns: tuple[str, ...] = ()
     open: Callable[[Path, Limits], TextTable] = read_table
     needs: str = ""
-    kind: str = "public trace"
+    kind: str = "measured"
     hint: str = ""
 
 
 FORMATS: dict[str, Format] = {
     "canonical": Format(
-        "the table of this package, CSV or Parquet",
-        log_formats.canonical,
-        ("submit|start", "end", "gpus"),
-        kind="measured",
+        "the table of this package, CSV or Parquet", log_formats.canonical, ("submit|start", "end", "gpus")
     ),
     "sacct": Format(
         "Slurm: sacct -a -D -P -o ..., or --json; see `gpudemand pull slurm --command-only`",
@@ -88,28 +83,22 @@ FORMATS: dict[str, Format] = {
         slurm.SACCT_COLUMNS,
         slurm.open_sacct,
         needs="tz",
-        kind="measured",
         hint=" It is the local zone of the cluster; SLURM_TIME_FORMAT=%s prints epoch seconds instead.",
     ),
     "slurmdbd": Format(
-        "Slurm's database: rows of <cluster>_job_table, CSV",
-        schedulers.slurmdbd,
-        schedulers.SLURMDBD_COLUMNS,
-        kind="measured",
+        "Slurm's database: rows of <cluster>_job_table, CSV", schedulers.slurmdbd, schedulers.SLURMDBD_COLUMNS
     ),
-    "pbs": Format("PBS and Torque: server_priv/accounting", scheduled, open=schedulers.open_pbs, kind="measured"),
-    "sge": Format("Grid Engine (SGE, UGE): accounting", scheduled, open=schedulers.open_sge, kind="measured"),
-    "lsf": Format("LSF: lsb.acct, bhist -l", scheduled, open=schedulers.open_lsf, kind="measured"),
-    "htcondor": Format(
-        "HTCondor: condor_history -json, -long or -af:h", scheduled, open=schedulers.open_htcondor, kind="measured"
-    ),
-    "pods": Format("Kubernetes: kubectl get pods -A -o json", scheduled, open=schedulers.open_pods, kind="measured"),
-    "opencost": Format(
-        "OpenCost and Kubecost: allocation, JSON", scheduled, open=schedulers.open_opencost, kind="measured"
-    ),
-    "runai": Format("Run:ai: workloads, CSV", schedulers.runai, schedulers.RUNAI_COLUMNS, kind="measured"),
-    "swf": Format("Standard Workload Format 2.2", swf.swf, (), swf.open_swf),
-    "focus": Format("FOCUS billing 1.0 to 1.3, CSV or Parquet", billing.focus, billing.FOCUS_COLUMNS, kind="measured"),
+    "pbs": Format("PBS and Torque: server_priv/accounting", scheduled, open=schedulers.open_pbs),
+    "sge": Format("Grid Engine (SGE, UGE): accounting", scheduled, open=schedulers.open_sge),
+    "lsf": Format("LSF: lsb.acct, bhist -l", scheduled, open=schedulers.open_lsf),
+    "htcondor": Format("HTCondor: condor_history -json, -long or -af:h", scheduled, open=schedulers.open_htcondor),
+    "pods": Format("Kubernetes: kubectl get pods -A -o json", scheduled, open=schedulers.open_pods),
+    "opencost": Format("OpenCost and Kubecost: allocation, JSON", scheduled, open=schedulers.open_opencost),
+    "runai": Format("Run:ai: workloads, CSV", schedulers.runai, schedulers.RUNAI_COLUMNS),
+    "swf": Format("Standard Workload Format 2.2", swf.swf, open=swf.open_swf, kind="public trace"),
+    "focus": Format("FOCUS billing 1.0 to 1.3, CSV or Parquet", billing.focus, billing.FOCUS_COLUMNS),
+}
+_TRACES = {
     "helios": Format(
         "Helios 2020 (SenseTime): cluster_log.csv",
         log_formats.helios,
@@ -180,6 +169,7 @@ FORMATS: dict[str, Format] = {
         needs="origin",
     ),
 }
+FORMATS |= {name: replace(trace, kind="public trace") for name, trace in _TRACES.items()}
 
 
 def formats() -> pd.DataFrame:
@@ -326,10 +316,7 @@ def _rows(jobs: pd.DataFrame, chosen: BoolArray) -> pd.DataFrame:
 
 
 def _latest(jobs: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
-    """Jobs, of arrays each task, without what a later record supersedes; and why of a row nothing is left, or None.
-
-    Those that wait for something other than GPUs are left out as well.
-    """
+    """Jobs that waited for GPUs, each array task, without those that a later record supersedes; why a row is none."""
     reasons, waits = np.full(len(jobs), REPLACED, dtype=object), not_eligible(jobs)
     reasons[waits] = NOT_ELIGIBLE
     tasks = slurm.with_array_tasks(_rows(jobs, ~waits))

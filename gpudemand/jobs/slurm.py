@@ -59,10 +59,10 @@ _MEMORY = r"(?:^|,)gres/gpumem="
 class GpuCount:
     """GPUs in a TRES string.
 
-    `gpus`: whole GPUs, and slices, shards and MPS as shares of one; NaN where an entry cannot be read, or shards are
-    counted and their number a GPU is not known. `gpu_type`: several types are sorted and joined by ``"+"``; shards
-    without a type are of the type ``shard``. `devices`: what Slurm itself counts as ``gres/gpu``: each slice is one,
-    shards are none. `shards`: whether `gpus` is NaN only because the number of shards a GPU is not known.
+    `gpus`: whole GPUs, and slices, shards and MPS as shares of one; NaN where an entry cannot be read, or (`shards`)
+    only because the number of shards a GPU is not known. `gpu_type`: several types are sorted and joined by ``"+"``;
+    shards without a type are of the type ``shard``. `devices`: what Slurm itself counts as ``gres/gpu``: each slice is
+    one, shards are none.
     """
 
     gpus: float
@@ -72,13 +72,11 @@ class GpuCount:
 
 
 def count_tres(tres: str, shards_per_gpu: float = math.nan, shares: Mapping[str, float] | None = None) -> GpuCount:
-    """Count the GPUs of a TRES or GRES string.
+    """Count the GPUs of a string such as ``cpu=8,gres/gpu=2,gres/gpu:a100=2`` or ``gpu:a100:2(IDX:0-1)``.
 
-    If a site tracks GPUs with and without their type, the typed entries are parts of the untyped one.
-
-    `tres`: such as ``"cpu=8,gres/gpu=2,gres/gpu:a100=2"`` or ``"gpu:a100:2(IDX:0-1)"``. `shards_per_gpu`: how many
-    ``gres/shard`` make one GPU; of ``gres/mps`` 100 do. `shares`: share of a GPU that a device of a type, or of a
-    resource of another name, is.
+    If a site tracks GPUs with and without their type, the typed entries are parts of the untyped one. `shards_per_gpu`:
+    how many ``gres/shard`` make one GPU; of ``gres/mps`` 100 do. `shares`: share of a GPU that a device of a type, or
+    of a resource of another name, is.
     """
     given = {name.lower(): Fraction(share).limit_denominator(10**6) for name, share in (shares or {}).items()}
     found = _counts_by_kind(tres, given)
@@ -162,9 +160,8 @@ _MAX_LINES = 20
 def mend_rows(lines: Any, names: Sequence[str]) -> Any:
     """Return lines with the rows put together again that free text broke, where only one reading of them makes sense.
 
-    `names`: columns of the table. Returns of the same length, so that line numbers stay: the further lines of a row
-    are blank. In the mended text, bars are written ``¦`` and line breaks as spaces. Rows that cannot be mended stay
-    as they are.
+    Line numbers stay: the further lines of a row are blank. In the mended text, bars are written ``¦`` and line breaks
+    as spaces.
 
     >>> lines = pa.array(["7|a|b|COMPLETED", "8|two", "lines|FAILED", "9|c|RUNNING"])
     >>> mend_rows(lines, ["JobID", "JobName", "State"]).to_pylist()
@@ -220,10 +217,9 @@ def gpus_by_type(tres: str) -> dict[str, float]:
 
 
 def read_events(text: str) -> pd.DataFrame:
-    """Read the answer of ``sacctmgr -P show event`` with the columns of `EVENT_FIELDS`.
+    """Read the answer of ``sacctmgr -P show event`` with the columns of `EVENT_FIELDS`: a row per event and GPU type.
 
-    Returns ``cluster``, ``node`` (empty for the whole cluster), ``begin``, ``end`` (NaT while it lasts), ``state``,
-    ``gpu_type`` and ``gpus``: a row per event and GPU type; one of no GPUs for a cluster that has none.
+    ``node`` is empty for the whole cluster, ``end`` NaT while it lasts; a cluster that has no GPUs has one row of none.
     """
     rows = []
     for line in text.splitlines():
@@ -297,10 +293,7 @@ _NAMES |= {"eligible_time": "Eligible", "end_time": "End", "time": "Elapsed", "n
 
 
 def open_sacct(path: Path, limits: Limits = LIMITS, columns: str | None = None) -> TextTable:
-    """Read a dump with fields separated by vertical bars, or JSON.
-
-    `columns`: names of the columns of a dump without a header, separated by commas, as ``--format`` had them.
-    """
+    """Read a dump with fields separated by vertical bars, or JSON; `columns`: those of one without a header."""
     head = first_bytes(path).lstrip()
     if head.startswith("{"):
         return _from_json(path, limits)
@@ -407,16 +400,14 @@ def _json_tres(entries: Sequence[dict[str, Any]] | None) -> str:
 def sacct(log: LogColumns) -> pd.DataFrame:
     """Jobs of a Slurm dump, from any sufficient subset of sacct's columns (`SACCT_COLUMNS`).
 
-    GPUs are those of AllocTRES, of ReqTRES where nothing was allocated, and of AllocGRES or ReqGRES (per node)
-    where the TRES list no GPUs; slices (MIG), shards and MPS count as shares of one, and ``devices`` is their
-    number as Slurm counts it. The start of a job that was cancelled before it started is its end; a pending job has
-    neither. A job that depends on another, or begins at a stated time, waits from when it is eligible. A job that
-    was resized has a row for each part: later ones are submitted after their start, and begin when they are
-    submitted. Job steps (``123.batch``), which a dump without ``-X`` contains, are excluded. A pending array
-    (``123_[4-9]``) is one row, which `with_array_tasks` takes apart. ``used_gpu_seconds`` is gres/gpuutil, the sum
-    over the GPUs of a job, times the elapsed time, of the job or of its steps; at most the GPU-seconds held.
-    ``reason`` is what kept a job waiting last; `read_jobs` leaves out those that wait for their user, another job or a
-    time.
+    GPUs are those of AllocTRES, of ReqTRES where nothing was allocated, and of AllocGRES or ReqGRES (per node) where
+    the TRES list no GPUs. The start of a job that was cancelled before it started is its end; a pending job has
+    neither. A job that depends on another, or begins at a stated time, waits from when it is eligible. A job that was
+    resized has a row for each part: later ones are submitted after their start, and begin when they are submitted. Job
+    steps (``123.batch``), which a dump without ``-X`` contains, are excluded. A pending array (``123_[4-9]``) is one
+    row, which `with_array_tasks` takes apart. ``used_gpu_seconds`` is gres/gpuutil, the sum over the GPUs of a job,
+    times the elapsed time, of the job or of its steps; at most the GPU-seconds held. ``reason`` is what kept a job
+    waiting last.
     """
     job_id = log.text(log.first_present("JobID", "JobIDRaw"))
     # Those of several jobs look the same where their ends are cut off.
@@ -477,9 +468,7 @@ def _eligible(log: LogColumns) -> pd.Series:
 def with_array_tasks(jobs: pd.DataFrame) -> pd.DataFrame:
     """Jobs with a row for each task of a pending array, which Slurm lists in one row until they start.
 
-    A list that Slurm cut short (``123_[1,3,...]``) stays one row.
-
-    `jobs`: canonical job table. Returns it with the index of the row of each task.
+    A list that Slurm cut short (``123_[1,3,...]``) stays one row. Each task has the index of its row.
     """
     arrays = jobs["job_id"].str.contains("_[", regex=False, na=False)
     if not arrays.any():

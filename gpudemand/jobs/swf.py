@@ -1,9 +1,7 @@
-"""Standard Workload Format 2.2 of the Parallel Workloads Archive, read and written."""
+"""Standard Workload Format 2.2 of the Parallel Workloads Archive."""
 
 from __future__ import annotations
 
-import gzip
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +10,9 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
-from gpudemand._files import replace_file
 from gpudemand._validation import InputError
 from gpudemand.jobs.columns import LogColumns, map_unique
 from gpudemand.jobs.files import LIMITS, Limits, TextTable, concatenate, line_blocks, parse_lines
-from gpudemand.jobs.table import check_jobs
-from gpudemand.jobs.times import EPOCH
 
 FIELDS = (
     *("job", "submit", "wait", "run", "allocated", "cpu_time", "memory", "requested", "requested_time"),
@@ -26,8 +21,6 @@ FIELDS = (
 _UNKNOWN = -1
 _NAMED = ("user", "group", "queue", "partition")
 _STATUS = {"0": "failed", "1": "completed", "5": "cancelled"}
-_CODES = {"completed": 1, "cancelled": 5, "failed": 0, "timeout": 0, "out_of_memory": 0, "preempted": 0}
-_WHOLE = r"0|[1-9][0-9]{0,14}"
 _JOB = re.compile(r"[;\s]*(?:[+-]?[0-9.]+\s+){17}[+-]?[0-9.]+\s*")
 
 
@@ -100,74 +93,3 @@ def _known(log: LogColumns, name: str) -> pd.Series:
 def _names(log: LogColumns, column: str) -> pd.Series:
     label = column.capitalize()
     return map_unique(log.text(column).replace("-1", np.nan), lambda n: log.table.header.get(f"{label} {n}", n))
-
-
-def write_swf(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    """Write a job table in the Standard Workload Format, the input of cluster simulators.
-
-    Times are rounded to seconds, shares of a GPU are rounded up. Users, groups, queues and partitions become numbers;
-    their names go into the header, from which `read_jobs` restores them. Statuses that SWF lacks become failed (0), or
-    unknown (-1) for jobs without an end.
-
-    Parameters
-    ----------
-    jobs : DataFrame
-        Canonical job table with at least one row.
-    path : path-like
-        File to write, replaced as a whole; ``.gz`` compresses.
-
-    Examples
-    --------
-    >>> import tempfile, pathlib
-    >>> from gpudemand.jobs.table import as_jobs
-    >>> day = pd.to_datetime(["2024-05-01"], utc=True)
-    >>> one = pd.DataFrame({"user": ["ada"], "submit": day, "start": day, "end": day + pd.Timedelta("1h"), "gpus": 8.0})
-    >>> file = pathlib.Path(tempfile.mkdtemp(), "log.swf")
-    >>> write_swf(as_jobs(one, kind="synthetic"), file)
-    >>> file.read_text().splitlines()[-1]
-    '1 0 0 3600 8 -1 -1 8 -1 -1 -1 1 -1 -1 -1 -1 -1 -1'
-    """
-    jobs = check_jobs(jobs, allow_unknown=True).sort_values("submit", kind="stable", ignore_index=True)
-    codes = {column: _numbers(jobs[column]) for column in _NAMED if column in jobs}
-    labels = [f"; {column.capitalize()}: {line}" for column, (_, names) in codes.items() for line in names]
-    table = _table(jobs).assign(**{column: numbers for column, (numbers, _) in codes.items()})
-    lines = table.reindex(columns=list(FIELDS)).fillna(_UNKNOWN).astype("int64")
-    header = [
-        "; Version: 2.2",
-        f"; MaxJobs: {len(jobs)}",
-        f"; UnixStartTime: {int(jobs['submit'].min().floor('s').timestamp())}",
-        "; TimeZoneString: UTC",
-        "; Note: processors are GPUs; a share of a GPU is rounded up",
-    ]
-    text = "\n".join([*header, *labels, ";", ""])
-    data = (text + lines.to_csv(sep=" ", header=False, index=False, lineterminator="\n")).encode()
-    with replace_file(path) as new:
-        new.write_bytes(gzip.compress(data, mtime=0) if new.suffix == ".gz" else data)
-
-
-def _table(jobs: pd.DataFrame) -> pd.DataFrame:
-    """Columns of SWF that are numeric in the job table."""
-    submit, start, end = ((jobs[name] - EPOCH).dt.total_seconds() // 1 for name in ("submit", "start", "end"))
-    gpus, ids = np.ceil(jobs["gpus"]), jobs["job_id"]
-    usable = ids.notna().all() and ids.str.fullmatch(_WHOLE).all() and ids.is_unique
-    return pd.DataFrame(
-        {
-            "job": ids.astype("int64") if usable else pd.Series(range(1, len(ids) + 1), index=ids.index),
-            "submit": submit - submit.min(),
-            "wait": start - submit,
-            "run": end - start.fillna(submit),
-            "allocated": gpus,
-            "requested": gpus,
-            "requested_time": jobs["requested_time"].round(),
-            "status": jobs["status"].map(_CODES),
-        }
-    )
-
-
-def _numbers(text: pd.Series) -> tuple[pd.Series, list[str]]:
-    """Number each name, with the header lines that list them; names that are numbers stay as they are."""
-    if text.dropna().str.fullmatch(_WHOLE).all():
-        return text.astype("float64"), []
-    codes, names = pd.factorize(text)
-    lines = [f"{number} {' '.join(str(name).split())}" for number, name in enumerate(names, start=1)]
-    return pd.Series(codes + 1, index=text.index).replace(0, _UNKNOWN), lines

@@ -117,10 +117,7 @@ Samples = Callable[[str], pd.DataFrame]
 
 @dataclass
 class Nodes:
-    """Types of GPUs by node, shares of one by node and resource, and what of them is doubtful.
-
-    `unlisted`: nodes with GPUs that none of their resources names.
-    """
+    """Types of GPUs by node, shares of one by node and resource, and what of them is doubtful or not listed."""
 
     types: Mapping[str, str]
     shares: Mapping[tuple[str, str], Fraction]

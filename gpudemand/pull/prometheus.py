@@ -154,11 +154,10 @@ class PrometheusClient:
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
 
     def samples(self, query: str, times: pd.DatetimeIndex, refused: Counter[str] | None = None) -> pd.DataFrame:
-        """Evaluate a query at equally spaced times.
+        """Evaluate a query at equally spaced times, at most `MAX_POINTS`: labels, ``ds`` (UTC), ``y``, a row a sample.
 
-        `query`: promQL. `times`: at least one, at most `MAX_POINTS`; of more than the server manages at once, each
-        half is asked for. `refused`: counts samples that cannot be, by reason; they are left out. Returns a row a
-        sample: those of `kubernetes.LABELS` that it has, ``ds`` (UTC) and ``y``.
+        Of more times than the server manages at once, each half is asked for. Samples that cannot be are counted in
+        `refused`.
         """
         self._answered_at = time.monotonic()
         return plausible(self._parts(query, times), times, Counter() if refused is None else refused)
@@ -215,10 +214,7 @@ class PrometheusClient:
         return content
 
     def _check_warnings(self, content: Any) -> None:
-        """Raise if a server, such as one of Prometheus that reads remote stores, warns that its answer lacks something.
-
-        Other warnings are kept, but for those that change no number.
-        """
+        """Raise if a server warns that its answer lacks something; keep other warnings, but for harmless ones."""
         told = content.get("warnings") if isinstance(content, dict) else None
         texts = [str(text) for text in told] if isinstance(told, list) else []
         for text in texts:
@@ -382,9 +378,8 @@ _OVERLAP = pd.Timedelta("1h")
 class PrometheusPull:
     """What one pull did.
 
-    `begin`, `end`: period that was read. `samples`: rows that were stored. `kept`: times that the server no longer has,
-    and of which the store keeps what it had. `refused`: reason -> samples that cannot be. `gaps`: times within the
-    period of which the store has nothing, since nothing was scraped.
+    `begin`, `end`: period that was read. `kept`: times that the server no longer has, and the store does. `refused`:
+    reason -> samples that cannot be. `gaps`: times of which the store has nothing, since nothing was scraped.
     """
 
     begin: pd.Timestamp
@@ -431,10 +426,6 @@ def pull_prometheus(
         another address; other times stay.
     progress : callable, optional
         Called with a text before each step; by default the logger ``gpudemand``.
-
-    Returns
-    -------
-    PrometheusPull
 
     Raises
     ------

@@ -52,10 +52,7 @@ _ADVICE = (
 
 
 def failure(command: str, said: str, status: int) -> InputError:
-    """Return the error of a command: the line that names the cause, and what to do.
-
-    `command`: its name. `said`: what it printed as errors. `status`: its exit status.
-    """
+    """Return the error of a command: the line that names the cause, and what to do."""
     lines = [re.sub(rf"^{command}: (?:error|fatal): ", "", line.strip()) for line in said.splitlines() if line.strip()]
     found = ((line, advice) for cause, advice in _ADVICE for line in lines if re.search(cause, line, re.IGNORECASE))
     otherwise = (lines[-1] if lines else f"exit status {status}", f"run {command} by hand, and mend what it names")
@@ -80,11 +77,7 @@ _LONGEST_S = 6 * 3600
 
 
 def sacct_command(fields: Sequence[str], select: Sequence[str], clusters: str | None = None) -> list[str]:
-    """Words of a call of ``sacct`` whose answer has a row for every run of a job and for every step.
-
-    `select`: options that choose the jobs. `clusters`: names of clusters, or ``all``; by default the one that the
-    call is made on.
-    """
+    """Words of a call of ``sacct`` whose answer has a row for every run of a job and for every step."""
     return ["sacct", "-a", "-D", "-P", *_on(clusters), *select, "-o", ",".join(fields)]
 
 
@@ -250,10 +243,9 @@ _RECENT = pd.Timedelta("28D")
 class SlurmPull:
     """What one pull did.
 
-    `read`, `new`: runs that were read, and those of them that the store did not have. `gone`: runs that the store had
-    as open, and that Slurm does not know any more; they were removed. `refused`: reason -> rows that were read and
-    cannot be counted. `hidden`: cluster -> users whose runs the store holds and this pull was not shown any of; nothing
-    of them is removed, and the next pull reads this one's period again.
+    `gone`: runs that the store had as open, and that Slurm does not know any more; they were removed. `refused`: reason
+    -> rows that cannot be counted. `hidden`: cluster -> users whose runs the store holds and this pull was not shown
+    any of; nothing of them is removed, and the next pull reads this one's period again.
     """
 
     read: int = 0
@@ -297,10 +289,6 @@ def pull_slurm(
     progress : callable, optional
         Called with a text before each step; by default the logger ``gpudemand``.
 
-    Returns
-    -------
-    SlurmPull
-
     Raises
     ------
     InputError
@@ -338,8 +326,6 @@ def pull_slurm(
 
 def slurm_commands(into: Path, *, since: object = None, clusters: str | None = None) -> list[str]:
     """Return the commands that `pull_slurm` would run, for a shell, each with the file to print into.
-
-    `into`: folder of the store, which need not exist. `since`, `clusters`: as for `pull_slurm`.
 
     >>> print(slurm_commands(Path("absent"), since="2026-03-01")[0])  # doctest: +SKIP
     TZ=UTC SLURM_TIME_FORMAT=%s sacct -a -D -P -s ... -S 2026-03-01T00:00:00 ... > sacct-2026-03-01.psv
@@ -478,10 +464,7 @@ def _read_open(
     cluster: tuple[str, str | None],
     expected: Mapping[_Key, _Key],
 ) -> dict[_Key, _Key]:
-    """Read the runs that were open and in no window, those that wait, and the `expected` ones of owners not shown yet.
-
-    Returns those that were open, with their owners.
-    """
+    """Read, and return with owners, the runs that were open and in no window, that wait, or that are `expected`."""
     name, option = cluster
     still = {key: owner for key, owner in _runs(store, name, _OPEN).items() if key not in done.seen}
     unseen = [key for key, owner in expected.items() if owner not in done.owners]

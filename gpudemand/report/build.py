@@ -95,10 +95,7 @@ def build_report(
 
 
 def report_numbers(study: Study, tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
-    """Collect the numbers of a report as plain JSON; ``report.schema.json`` beside this file describes them.
-
-    `tables`: of the report, by the stem of their files.
-    """
+    """The numbers of a report as plain JSON; ``report.schema.json`` beside this file describes them."""
     gpu_type, order = first_order(study.headline)
     return {
         "made_by": MADE_BY,
@@ -139,12 +136,7 @@ def _since(tables: Mapping[str, pd.DataFrame]) -> dict[str, Any] | None:
 def write_report(
     study: Study, out_dir: str | Path, previous: str | Path | None = None, style: str | Path | None = None
 ) -> Path:
-    """Write the stages of a study as a page, with its figures and tables as files; nothing is computed but them.
-
-    `out_dir`: folder of the report. `previous`: folder of the report to compare with; by default see
-    `gpudemand.report.history.earlier_report`. `style`: file of CSS; see `gpudemand.report.page.read_style`. Returns
-    of ``index.html``.
-    """
+    """Write a study as a page with its figures and tables as files, and return the path of ``index.html``."""
     check_replaceable(out_dir, MANIFEST)  # before the minutes of computation
     css, out_dir, log_end = read_style(style), Path(out_dir), study.source.settings.end
     earlier = (
@@ -254,10 +246,7 @@ def _write(
 
 
 def write_tables(tables: dict[str, pd.DataFrame], folder: Path) -> None:
-    """Write tables as ``.csv`` that is safe in spreadsheets, and as ``.parquet``.
-
-    `tables`: by the stem of their files. `folder`: made if absent.
-    """
+    """Write tables, by the stem of their files, as ``.csv`` that is safe in spreadsheets, and as ``.parquet``."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         plain = table.copy()

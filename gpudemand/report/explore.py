@@ -43,10 +43,7 @@ _TOP, _MOST_DAYS = 10, 800
 
 
 def explore(study: Study, tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
-    """Choices of each panel of the page, and the answers to them; a panel that the log does not allow is missing.
-
-    `tables`: of the report, by the stem of their files.
-    """
+    """Choices of each panel of the page, and the answers to them; a panel that the log does not allow is missing."""
     panels = {"outlook": _outlook(study, tables.get("orders"))}
     if "demand_by_period" in tables:
         panels["demand"] = _demand(study, tables["demand_by_period"])
@@ -220,14 +217,11 @@ def _rows(part: pd.DataFrame, names: list[str], noun: str) -> list[list[Any]]:
     if len(others):
         sums = others[["gpus", "share", "change_gpus"]].sum(min_count=1)
         rows.append((None, format_number_of(f"other {noun}", len(others)), sums))
+    changes = [MISSING if pd.isna(row["change_gpus"]) else signed_count(row["change_gpus"]) for _, _, row in rows]
     return [
-        [place, name, format_count(row["gpus"], 1), format_share(row["share"], 1), _change(row["change_gpus"])]
-        for place, name, row in rows
+        [place, name, format_count(row["gpus"], 1), format_share(row["share"], 1), change]
+        for (place, name, row), change in zip(rows, changes, strict=True)
     ]
-
-
-def _change(gpus: float) -> str:
-    return MISSING if pd.isna(gpus) else signed_count(gpus)
 
 
 def _time(time: pd.Timestamp) -> int:

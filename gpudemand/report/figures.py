@@ -66,11 +66,7 @@ class Drawing(NamedTuple):
 
 @told("Drawing figures")
 def draw_figures(study: Study, past: pd.DataFrame | None = None) -> dict[str, Drawing]:
-    """Draw the figures of the report; stages that the log does not allow have none.
-
-    `past`: forecast of an earlier report, as `gpudemand.report.history.past_forecast` returns it. Returns by the name
-    of the figure.
-    """
+    """Figures of the report by name; stages that the log does not allow have none. `past`: see `past_forecast`."""
     usage, selected, requirement, attempt = study.usage_tables, study.demand, study.requirement, study.attempt
     displays: dict[str, tuple[Display, float]] = {
         "usage": (UsageDisplay.from_usage(usage.groups), 4.2),
@@ -141,7 +137,7 @@ def _plan(usage: UsageTables, requirement: Requirement) -> CapacityPlanDisplay:
     return CapacityPlanDisplay(
         by_bin,
         history=held.tail(HORIZONS_SHOWN * len(by_bin)),
-        first_crossing=None if pd.isna(requirement.first_crossing) else requirement.first_crossing,
+        first_crossing=None if pd.isna(crossing := requirement.first_crossing()) else crossing,
         # Where it is too late already, the page says so, and what an order now brings.
         order_by=due if due >= by_bin["ds"].min() else None,
         caption=f"at {100 * requirement.plans[MEAN].service_level:.4g}% service level",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,10 +40,7 @@ _MONTH = pd.Timedelta("28D")
 
 @dataclass(frozen=True)
 class EarlierReport:
-    """An earlier report.
-
-    `content`: of its ``report.json``.
-    """
+    """An earlier report; `content`: of its ``report.json``."""
 
     folder: Path
     content: dict[str, Any]
@@ -88,12 +85,7 @@ def read_earlier(folder: Path) -> EarlierReport:
 
 
 def earlier_report(out_dir: Path, previous: Path | None, log_end: pd.Timestamp) -> EarlierReport | None:
-    """Choose the report to compare with.
-
-    `out_dir`: folder of the report to be written. Of the one that stands there and those of its history, the newest
-    is taken whose log ends at least four weeks before `log_end`; otherwise the oldest. `previous`: folder of the one
-    to take instead. Returns none where there is none yet.
-    """
+    """The report to compare with, or None: the newest there whose log ends four weeks before, else the oldest."""
     if previous is not None:
         report = read_earlier(previous)
         if report.log_end >= log_end:
@@ -102,7 +94,7 @@ def earlier_report(out_dir: Path, previous: Path | None, log_end: pd.Timestamp) 
                 "name an earlier report."
             )
         return report
-    known = list(_known(out_dir, log_end))
+    known = [report for report in _reports(out_dir)[0] if report.log_end < log_end]
     if not known and (out_dir / MANIFEST).is_file():
         read_earlier(out_dir)  # says what is wrong with it, if anything is
     month_ago = [report for report in known if report.log_end <= log_end - _MONTH]
@@ -116,10 +108,7 @@ _ANOTHER_LOG = 0.5
 
 
 def check_same_log(out_dir: Path, study: Study) -> list[str]:
-    """Refuse a folder that holds the report of another log, told by usage in the bins that both hold.
-
-    Returns the sentence that names the report where no bin can be compared.
-    """
+    """Refuse a folder that holds the report of another log, told by usage; a sentence where no bin can be compared."""
     if not (known := _reports(out_dir)[0]):
         return []
     here, actual = settings_of(study), study.usage_tables.total
@@ -141,10 +130,8 @@ def check_same_log(out_dir: Path, study: Study) -> list[str]:
 def keep_history(out_dir: Path, folder: Path, log_end: pd.Timestamp) -> list[str]:
     """Copy what is needed of other reports: those of the last four weeks, and before that the last of each month.
 
-    Those whose log ends later, that cannot be read, or whose files were edited are copied, too.
-
-    `out_dir`: folder of the report that is to be replaced. `folder`: folder of the one that replaces it. `log_end`:
-    end of its log. Returns sentences that say what was kept beside.
+    Those whose log ends later, that cannot be read, or whose files were edited are copied, too. Returns sentences on
+    these.
     """
     said = _keep_edited(out_dir, folder)
     known, unread = _reports(out_dir)
@@ -187,11 +174,6 @@ def _keep_edited(out_dir: Path, folder: Path) -> list[str]:
         shutil.copyfile(out_dir / file, place)
     said = f"{', '.join(edited)} of the report before had been edited; kept in '{EDITED}/{name}'."
     return [said] if edited else []
-
-
-def _known(out_dir: Path, log_end: pd.Timestamp) -> Iterable[EarlierReport]:
-    """Reports in a folder and its history whose log ends earlier, and that can be read."""
-    return [report for report in _reports(out_dir)[0] if report.log_end < log_end]
 
 
 def _reports(out_dir: Path) -> tuple[list[EarlierReport], list[tuple[Path, str]]]:
@@ -246,9 +228,8 @@ _REQUIREMENT = (*_TIMES[:2], "basis", "required", "installed", "shortfall", *_TI
 def compare_requirements(earlier: EarlierReport, numbers: dict[str, Any], requirement: Requirement) -> pd.DataFrame:
     """Requirement of an earlier report and of this one.
 
-    `numbers`: headline of this report. `requirement`: of this report. Returns ``log_end``, ``order_arrives``,
-    ``basis``, ``required``, ``required_both`` (for the four weeks that this report's is for; missing where the earlier
-    one does not plan for them), ``installed``, ``shortfall``, ``first_crossing`` and ``order_by`` (NaT if never).
+    ``required_both``: for the four weeks that this report's is for; missing where the earlier one does not plan for
+    them.
     """
     reports = [{name: each.get(name) for name in _REQUIREMENT} for each in (earlier.numbers, numbers)]
     table = pd.DataFrame(reports).astype({"basis": STRING})
@@ -273,18 +254,16 @@ def changed_settings(earlier: EarlierReport, study: Study) -> list[str]:
 
 
 def past_forecast(earlier: EarlierReport, study: Study) -> pd.DataFrame:
-    """Forecast of an earlier report for the whole bins since, beside the actual values and the last value that it knew.
-
-    `study`: of this report. Returns ``unique_id`` (``mean`` and ``peak``), ``ds``, ``cutoff``, ``y``, the columns of
-    the forecast, ``last value``.
-    """
+    """Forecast of an earlier report for the whole bins since, beside actual values and the last value that it knew."""
     before, settings = earlier.content["settings"], settings_of(study)
     for name, what in (("freq", "bins of"), ("tz", "days in the zone"), ("demand", "demand as")):
         if before[name] != settings[name]:
             raise InputError(f"the earlier report has {what} {before[name]}, and this one {settings[name]}.")
-    forecast, usage, actual = _forecast_of_model(earlier), earlier.table("usage"), study.usage_tables.total
+    forecast, usage, actual = earlier.table("forecast"), earlier.table("usage"), study.usage_tables.total
+    bounds = [name for pair in interval_columns(forecast, earlier.numbers["model"]).values() for name in pair]
     last = usage.sort_values("ds").groupby("unique_id")["y"].last()
-    both = actual.assign(ds=actual["ds"].dt.tz_convert("UTC"))[[*_KEYS, "y"]].merge(forecast, on=_KEYS)
+    both = actual.assign(ds=actual["ds"].dt.tz_convert("UTC"))[[*_KEYS, "y"]]
+    both = both.merge(forecast[[*_KEYS, earlier.numbers["model"], *bounds]], on=_KEYS)
     if both.empty:
         raise InputError("no whole bin of the earlier forecast has passed since.")
     both.insert(2, "cutoff", usage["ds"].max())
@@ -293,20 +272,8 @@ def past_forecast(earlier: EarlierReport, study: Study) -> pd.DataFrame:
     return both.sort_values(_KEYS, ignore_index=True)
 
 
-def _forecast_of_model(earlier: EarlierReport) -> pd.DataFrame:
-    """Its forecast without that of the naive method that stands beside it."""
-    forecast, model = earlier.table("forecast"), earlier.numbers["model"]
-    bounds = [name for pair in interval_columns(forecast, model).values() for name in pair]
-    return forecast[[*_KEYS, model, *bounds]]
-
-
 def score_forecast(past: pd.DataFrame) -> pd.DataFrame:
-    """Score an earlier forecast and the last value.
-
-    `past`: as `past_forecast` returns it. Returns ``series``, ``model``, ``bins``, ``mean_forecast`` and
-    ``mean_actual`` (GPUs), ``wape_since``, ``bias``, ``coverage_80`` and ``coverage_95`` (missing for the last
-    value).
-    """
+    """Score an earlier forecast, as of `past_forecast`, and the last value, which has no coverage."""
     model = next(name for name in past if name not in (*_KEYS, "cutoff", "y"))
     scores = evaluate(past, ["wape", "bias", "coverage"], by="unique_id").rename(columns={"wape": "wape_since"})
     means = past.groupby("unique_id")[["y", model, LAST_VALUE]].mean()
@@ -330,17 +297,8 @@ def drivers_since(earlier: EarlierReport, study: Study) -> pd.DataFrame:
     return explain_change(study.source, max(days, 1))
 
 
-def past_score(scores: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """Scores of the mean: of the earlier forecast, and of the last value."""
-    rows = scores[scores["series"] == MEAN]
-    return rows.iloc[0], rows.iloc[1]
-
-
 def since_sentences(tables: Mapping[str, pd.DataFrame], earlier: EarlierReport, changed: list[str]) -> list[str]:
-    """Sentences on the requirement then and now, on settings that changed, and on the earlier forecast.
-
-    `tables`: ``since_requirement`` and ``since_scores`` are read. `changed`: names of the settings that differ.
-    """
+    """Sentences on the requirement then and now, on settings that changed, and on the earlier forecast."""
     then, now = (tables["since_requirement"].iloc[row] for row in range(2))
     text = (
         f"The report on the log to {format_date(then['log_end'])} required {format_number_of('GPU', then['required'])} "
@@ -367,7 +325,7 @@ def past_forecast_sentence(scores: pd.DataFrame, earlier: EarlierReport) -> str:
     >>> past_forecast_sentence(pd.DataFrame([own, naive]), earlier)
     'Of the 30 bins since 1 Mar 2026 a mean of 96 GPUs was forecast, and 100 came: ...'
     """
-    own, naive = past_score(scores)
+    (_, own), (_, naive) = scores[scores["series"] == MEAN].iterrows()
     inside = (format_share(own[f"coverage_{level}"]) for level in (80, 95))
     return (
         f"Of the {format_number_of('bin', own['bins'])} since {format_date(earlier.log_end)} a mean of "

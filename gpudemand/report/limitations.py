@@ -60,11 +60,7 @@ def caveats(
     skipped: Skipped,
     scenarios: Scenarios | None = None,
 ) -> list[str]:
-    """List the caveats of a report.
-
-    `numbers`: the headline. `windows`: number of windows that selected and evaluated the model. `tables`: ``log`` and
-    ``order_backtest`` are read. `skipped`: sections that the log does not support.
-    """
+    """Caveats of a report, from its headline, its tables by the stem of their files, and what was skipped."""
     log = tables["log"].iloc[0]
     sentences = [
         _KINDS.get(numbers["data_kind"], "The kind of the data is not stated."),

@@ -49,9 +49,8 @@ def check_metrics_path(path: Path) -> Path:
 def write_metrics(path: str | os.PathLike[str], numbers: Mapping[str, Any], report: str) -> None:
     """Write the numbers of a report for the textfile collector of Prometheus' node exporter, in one step.
 
-    `path`: ``.prom`` file in the collector's folder. `numbers`: as `gpudemand.report.build.report_numbers` returns
-    it. `report`: value of the label ``report``, which tells the reports of one machine apart, such as the path of the
-    report's folder: the node exporter refuses files that have the same series.
+    `report`: value of the label that tells the reports of one machine apart: the exporter refuses files with the same
+    series.
     """
     with replace_file(check_metrics_path(Path(path))) as new:
         new.write_text(metrics_text(numbers, report), encoding="utf-8")

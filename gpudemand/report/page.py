@@ -41,11 +41,7 @@ if TYPE_CHECKING:
 
 
 def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part: str) -> list[str]:
-    """Sentences of the summary.
-
-    `numbers`: the headline with the numbers on risk. `tables`: by the stem of their files. `part`: what a part is,
-    such as ``"segment"`` or ``"GPU type"``.
-    """
+    """Sentences of the summary; `part`: what a part is, such as ``"segment"`` or ``"GPU type"``."""
     result = [
         text.basis(numbers),
         text.programmes(numbers, tables.get("programmes")),
@@ -238,11 +234,7 @@ def render(
     earlier: EarlierReport | None = None,
     style: str = "",
 ) -> str:
-    """Render the template; text from the log is escaped.
-
-    `tables`: by the stem of their files. `figures`: by name. `earlier`: the one that this one is compared with.
-    `style`: rules of CSS after those of the page.
-    """
+    """Render the template; text from the log is escaped."""
     from markupsafe import Markup  # of jinja2: figures are escaped already
 
     settings, panels = study.settings, explore(study, tables)

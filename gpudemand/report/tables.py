@@ -315,11 +315,7 @@ _CAPTIONS = {
 
 @dataclass(frozen=True)
 class FormattedTable:
-    """Table as text.
-
-    `name`: stem of the files that hold the whole table. `left`: which columns are aligned left. `n_hidden`: rows that
-    are in the files only.
-    """
+    """Table as text; `name`: stem of its files, `left`: columns aligned left, `n_hidden`: rows in the files only."""
 
     name: str
     headings: list[str]
@@ -341,10 +337,7 @@ class FormattedTable:
 def format_table(
     name: str, frame: pd.DataFrame, columns: Sequence[str] | None = None, limit: int = 15
 ) -> FormattedTable:
-    """Format a frame as text; columns without a heading are left to the files.
-
-    `name`: stem of its files. `columns`: columns in order; all that have a heading by default. `limit`: maximum
-    number of rows.
+    """Format a frame as text; by default all columns that have a heading.
 
     >>> import pandas as pd
     >>> format_table("usage_shares", pd.DataFrame({"user": ["ada"], "gpu_hours": [12345.6]})).rows

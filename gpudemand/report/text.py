@@ -38,10 +38,7 @@ _INSTALLED_OF_TYPES = {
 
 
 def requirement(numbers: dict[str, Any]) -> str:
-    """GPUs required, what for and from when on, against GPUs installed.
-
-    `numbers`: as `gpudemand.study.requirement.headline` returns it.
-    """
+    """GPUs required, what for and from when on, against GPUs installed."""
     required, installed = format_number_of("GPU", numbers["required"]), format_count(numbers["installed"])
     level, begin = format_level(numbers["service_level"]), format_date(numbers["order_arrives"])
     goal = f"So that {target(numbers)}" if numbers["basis"] == "wait" else "To hold what is wanted at once"
@@ -138,10 +135,7 @@ def noun(by: str) -> str:
 
 
 def whose_demand(period: pd.DataFrame, name: str, demand: str) -> str:
-    """Who has most of the demand of a period, and whose changed most.
-
-    `period`: rows of one period and key, as `gpudemand.study.usage_tables.demand_by_period` returns them. `name`: noun
-    of the key. `demand`: as of `gpudemand.study.source.JobSource`.
+    """Who has most of the demand of a period, and whose changed most; `name`: noun of the key.
 
     >>> rows = pd.DataFrame({"name": ["ada", "bo"], "period": "May 2026", "gpus": [6.0, 2.0], "share": [0.75, 0.25]})
     >>> print(whose_demand(rows.assign(change_gpus=[-1.0, 2.0]), "user", "wanted"))
@@ -317,7 +311,8 @@ def waits(row: pd.Series) -> str:
     >>> waits(pd.Series({"median_wait_h": 0.0, "p95_wait_h": 1.5, "share_over_1h": 0.0725}))
     'Once submitted, half of the jobs started at once, 95% within 1.5 h; 7.2% waited for more than an hour.'
     """
-    half, most = (_within(row[f"{name}_wait_h"] * SECONDS_PER_HOUR) for name in ("median", "p95"))
+    waited = (row[f"{name}_wait_h"] * SECONDS_PER_HOUR for name in ("median", "p95"))
+    half, most = (f"within {format_seconds(seconds)}" if seconds else "at once" for seconds in waited)
     over = format_share(row["share_over_1h"], 1)
     return f"Once submitted, half of the jobs started {half}, 95% {most}; {over} waited for more than an hour."
 
@@ -359,10 +354,6 @@ def slower_than_simulated(numbers: dict[str, Any]) -> str:
         "nodes out of service: expect fewer in time than it says, or state the share of the GPUs that runs jobs "
         "(--availability)."
     )
-
-
-def _within(seconds: float) -> str:
-    return f"within {format_seconds(seconds)}" if seconds else "at once"
 
 
 def wanted(table: pd.DataFrame, freq: str, *, jobs: bool = True) -> str:

@@ -43,13 +43,11 @@ _REQUIRED = [f"required_{share}" for share in SHARES]
 class GpuTypePlans:
     """Capacity plans by GPU type.
 
-    `table`: all types as one pool, then a row per type, the largest requirement first: ``gpu_type``, ``installed``,
-    ``required_p50`` ... ``required_p99``, ``required`` (at the service level), ``shortfall`` (in the four weeks after
-    an order could arrive), ``to_order`` (the same, or of a later order), ``first_crossing``, ``order_by`` (NaT if
-    nothing is to be ordered) and ``lead_time_days``. The columns that depend on the GPUs
-    installed of a type are missing where only their sum is given. Types that were given and never used come last,
-    with zero required. `by_bin`: ``gpu_type``, ``ds``, ``required_p50`` ... ``required_p99``, ``required``. `plans`:
-    by type, with what is installed of it (NaN where only the sum is known). `pools`: what they are made of.
+    `table`: all types as one pool, then a row per type, the largest requirement first; ``shortfall`` is of the four
+    weeks after an order could arrive, ``to_order`` the same or of a later order. What depends on the GPUs installed of
+    a type is missing where only their sum is given. Types that were given and never used come last, with zero required.
+    `by_bin`: quantiles of the requirement by type and ``ds``. `plans`: by type, with what is installed of it (NaN where
+    only the sum is known).
     """
 
     table: pd.DataFrame
@@ -98,11 +96,8 @@ def plan_gpu_types(
     """Plan capacity for each GPU type (or cluster) as a pool of its own: jobs do not move between types.
 
     Each needs what its own jobs need; their means are scaled to the forecast of the total. Programmes with a type are
-    added to it; others (of clusters, all) are spread over the types as the rest is.
-
-    `selected`: forecast of the total. `parts`: if its parts are the GPU types, its model is used; otherwise that of
-    the total. `requirement`, `need`: of the total. `by`: {"gpu_type", "cluster"}; what a pool is, and the name of its
-    column. `programmes`: work that is not in the forecast of the total yet.
+    added to it; others (of clusters, all) are spread over the types as the rest is. `selected`, `requirement`, `need`:
+    of the total, `selected` without programmes; if the parts of `parts` are the GPU types, its model is used.
     """
     if len(_names(source, by, programmes)) < 2:
         raise InputError(f"the log names fewer than two {NOUNS[by]}s, so the plan is for one pool.")
@@ -127,19 +122,13 @@ def first_shortfall(table: pd.DataFrame) -> dict[str, Any] | None:
 
 
 def gpu_type_numbers(types: GpuTypePlans | None) -> dict[str, object]:
-    """Collect the headline numbers on types: the first one to be ordered as it runs short, and its dates.
-
-    Returns ``first_short_type``, ``type_first_crossing`` and ``type_order_by`` (in ISO form, not before the log ends),
-    ``type_lead_time`` and ``type_to_order`` (GPUs); None where not known. ``types_to_order``: orders of all types, the
-    first due first; see `gpudemand.study.requirement.order_numbers`. ``type_shortages``: see
-    `gpudemand.study.requirement.shortage_numbers`.
-    """
+    """Headline numbers on types, in ISO form or None: the first one to be ordered as it runs short, and its dates."""
     orders = [] if types is None else orders_of_types(types.plans)
     first = orders[0] if orders else {}
     plan = types.plans[first["name"]] if types is not None and orders else None
     return {
         "first_short_type": first.get("name"),
-        "type_first_crossing": None if plan is None else plan.first_crossing.isoformat(),
+        "type_first_crossing": None if plan is None else plan.first_crossing().isoformat(),
         **{f"type_{name}": first.get(name) for name in ("order_by", "lead_time")},
         "type_to_order": first.get("gpus"),
         "type_shortages": [] if plan is None else shortage_numbers(plan),
@@ -200,10 +189,9 @@ def order_of_pools(numbers: dict[str, Any], *, apart: bool) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Pools:
-    """What is known of each pool by itself, by its name, without programmes.
+    """What is known of each pool by its name, without programmes: mean (`forecast`), need, and most GPUs held.
 
-    `by`: {"gpu_type", "cluster"}. `model`, `forecast`: of the mean of each, whose name is its ``unique_id``. `needs`:
-    of the log of each. `held`: the most GPUs held at once. `every`: need of all as one pool.
+    `every`: need of all as one pool.
     """
 
     by: str
@@ -244,10 +232,7 @@ class Pools:
     def plans(
         self, selected: SelectedForecast, settings: Settings, programmes: Sequence[PlannedWork]
     ) -> dict[str, Requirement]:
-        """Plans by the name of the pool, the largest requirement first.
-
-        `selected`: forecast of the total, without programmes.
-        """
+        """Plans by the name of the pool, the largest requirement first; `selected` is without programmes."""
         own = [each for each in programmes if each.gpu_type is not None and self.by == "gpu_type"]
         shared = [each for each in programmes if each not in own]
         forecast, plans = self._together(selected.with_programmes(shared), own), {}
@@ -315,11 +300,11 @@ def _row(name: str, plan: Requirement) -> dict[str, object]:
     if math.isnan(plan.installed):
         return row
     orders = orders_of(plan) if name != ALL else plan.orders()
-    order = {"to_order": float(orders[0].gpus if orders else 0), "order_by": plan.order_by if orders else pd.NaT}
+    order = {"to_order": float(orders[0].gpus if orders else 0), "order_by": plan.order_by() if orders else pd.NaT}
     return row | {
         "installed": plan.installed,
         "shortfall": plan.shortfall,
-        "first_crossing": plan.first_crossing,
+        "first_crossing": plan.first_crossing(),
         **order,
     }
 

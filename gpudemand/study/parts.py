@@ -42,9 +42,8 @@ _EXTRAPOLATED = (
 class UserSegments:
     """Users and their segments.
 
-    `wide`: shape (n_users, n_days); GPU-hours per day of the users with non-zero usage; index: names as in the log.
-    `labels`: segment number by user; 0 has the most GPU-hours. `profiles`: ``segment`` (its name) and the columns of
-    `gpudemand.segments.segment_profiles`, the largest segment first. `notes`: what to beware of.
+    `wide`: shape (n_users, n_days); GPU-hours per day of the users with non-zero usage. `labels`: segment number by
+    user; 0 has the most GPU-hours. `profiles`: the largest segment first. `notes`: what to beware of.
     """
 
     wide: pd.DataFrame
@@ -66,10 +65,7 @@ class UserSegments:
 
 
 def segment_users(source: Source) -> UserSegments:
-    """Cluster users by the shape of their daily usage.
-
-    `source`: days that were not recorded count like the same day of the week before.
-    """
+    """Cluster users by daily usage; days that were not recorded count like the same day of the week before."""
     names = source.names(source.unit)
     if not names:
         raise InputError("the log names no users, so there are no segments.")
@@ -98,14 +94,12 @@ _MIN_BINS = 8
 
 @dataclass(frozen=True)
 class Parts:
-    """Forecasts of the parts of the total.
+    """Forecasts of the parts of the total, which sum to that of the total.
 
-    `by`: what a part is: ``"segment"``, ``"group"``, ``"cluster"`` or ``"gpu_type"``. `model`: the method used for
-    every part. `usage`, `forecast`: ``unique_id`` (the part), ``ds`` and ``y`` or the columns of the model: mean GPUs
-    held per bin. The forecasts sum to that of the total. `table`: the total, then a row per part, the largest first:
-    ``part``, ``last`` and ``next`` (mean GPUs held over one horizon before and after the end of the log), ``change``,
-    ``width_80`` (mean width of the 80 % interval), and on the evaluation windows ``wape``, ``best_naive``,
-    ``best_naive_wape``, ``coverage_80``, ``coverage_95``.
+    `by`: what a part is: ``"segment"``, ``"group"``, ``"cluster"`` or ``"gpu_type"``. `usage`, `forecast`: mean GPUs
+    held per bin. `table`: the total, then a row per part, the largest first: ``last`` and ``next`` (mean GPUs held over
+    one horizon before and after the end of the log), ``width_80`` (mean width of the 80 % interval), and scores on the
+    evaluation windows.
     """
 
     by: str
@@ -121,8 +115,6 @@ def forecast_parts(
     """Forecast the parts of the total, scaled to sum to its forecast (top-down by forecast proportions).
 
     Scores are those of the scaled forecasts, on the evaluation windows of the total.
-
-    `segments`: segments of the users, if there are any. `selected`: forecast and backtest of the total.
 
     References
     ----------
@@ -205,10 +197,9 @@ def _sum_smallest(wide: pd.DataFrame) -> pd.DataFrame:
 
 
 def scale_to_total(parts: pd.DataFrame, model: str, total: pd.DataFrame, total_model: str) -> pd.DataFrame:
-    """Scale the forecasts of parts, with their bounds, to the forecast of the total.
+    """Scale the forecasts of parts, or their backtest, with their bounds, to the series ``mean`` of the total.
 
-    `parts`: ``unique_id``, ``ds``, ``cutoff`` if it is a backtest, and the columns of `model`, among others. `total`:
-    the same for the series ``mean``, by `total_model`. Returns like `parts`; unchanged where the parts sum to zero.
+    Unchanged where the parts sum to zero.
 
     >>> day = pd.Timestamp("2026-03-01")
     >>> parts = pd.DataFrame({"unique_id": ["a", "b"], "ds": day, "Naive": [1.0, 3.0]})

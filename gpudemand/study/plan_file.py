@@ -113,10 +113,6 @@ def _time(value: Any, info: Any) -> pd.Timestamp:
     return time.tz_localize(zone, ambiguous=True, nonexistent="shift_forward")
 
 
-def _whole(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 def _duration(text: str) -> str:
     """Length of time, not negative, as text."""
     with suppress(InputError, OverflowError):
@@ -143,7 +139,7 @@ def _is_of_tables(value: Any) -> bool:
 Text = Annotated[str, StringConstraints(pattern=r"\S")]
 Duration = Annotated[Text, AfterValidator(_duration)]
 Texts = Annotated[tuple[Text, ...], Field(strict=False)]
-Whole = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
+Whole = Annotated[int, BeforeValidator(lambda n: int(n) if isinstance(n, float) and n.is_integer() else n), Field(ge=1)]
 Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Time = Annotated[Any, PlainValidator(_time)]
 RelativePath = Annotated[Path, PlainValidator(_path)]
@@ -526,10 +522,6 @@ def read_plan(path: str | os.PathLike[str]) -> ReportPlan:
     ----------
     path : path-like
         The file; `write_plan` writes one that explains each key.
-
-    Returns
-    -------
-    ReportPlan
 
     Raises
     ------

@@ -12,7 +12,6 @@ from gpudemand._array import STRING
 from gpudemand._validation import InputError, check_choice, check_list, check_number, nearest, shorten
 from gpudemand.jobs.table import read_names
 from gpudemand.planning.capacity import check_lead_time, check_steps
-from gpudemand.units import parse_duration
 
 if TYPE_CHECKING:
     from gpudemand.study.settings import Aliases, Installed, LeadTime, PricePair, Prices
@@ -42,24 +41,6 @@ def parse_installed(text: str) -> float | dict[str, float]:
     return counts
 
 
-def of_pool(value: _T | Mapping[str, _T], name: str, otherwise: _T) -> _T:
-    """Value of one pool; another one where there is a value by name and none of this.
-
-    >>> of_pool("90D", "A100", "7D"), of_pool({"A100": "60D"}, "A100", "7D"), of_pool({"A100": "60D"}, "H100", "7D")
-    ('90D', '60D', '7D')
-    """
-    return value.get(name, otherwise) if isinstance(value, Mapping) else value
-
-
-def longest(lead_time: LeadTime) -> str:
-    """Return the lead time of all as one pool: the longest, as an order may be of that type.
-
-    >>> longest("90D"), longest({"A100": "60D", "H100": "20W"})
-    ('90D', '20W')
-    """
-    return max(lead_time.values(), key=parse_duration) if isinstance(lead_time, Mapping) else lead_time
-
-
 def reserved_price(prices: Prices) -> float | dict[str, float] | None:
     """Price of a reserved GPU-hour, of all or by name."""
     if isinstance(prices, Mapping):
@@ -82,9 +63,9 @@ def mean_prices(prices: Prices, gpu_hours: Callable[[], pd.Series]) -> PricePair
 
 
 def installed_cost(installed: Installed, prices: Prices, mean: PricePair | None) -> float | pd.Series | None:
-    """Cost of an hour of the GPUs installed, each at its reserved price; a Series where they change.
+    """Cost of an hour of the GPUs installed, each at its reserved price, or else `mean`; a Series where they change.
 
-    `mean`: prices of those that have none. Returns None where GPUs or prices are not given by name.
+    None where GPUs or prices are not given by name.
 
     >>> installed_cost({"A100": 20, "H100": 10}, {"A100": (1.0, 2.0), "H100": (4.0, 8.0)}, (2.0, 4.0))
     60.0
@@ -112,18 +93,12 @@ def check_installed(installed: Installed) -> None:
         check_steps("installed", installed)
     elif isinstance(installed, Mapping):
         for name, count in _items("installed", installed):
-            _check_count(f"installed[{name!r}]", count)
+            place = f"installed[{name!r}]"
+            _ = check_steps(place, count) if isinstance(count, pd.Series) else check_number(place, count, 0)
         most = pd.Series(total_installed(installed)).max()
         check_number("installed, summed over types,", most, 0, open_low=True)
     elif installed is not None:
         check_number("installed", installed, 0, open_low=True)
-
-
-def _check_count(place: str, count: object) -> None:
-    if isinstance(count, pd.Series):
-        check_steps(place, count)
-    else:
-        check_number(place, count, 0)
 
 
 def total_installed(installed: Installed) -> float | pd.Series | None:
@@ -173,9 +148,8 @@ def pulled_installed(
     """GPUs of the nodes as they were pulled: by name of the pool if that of each is known, or else of all.
 
     `attrs`: ``installed_by_cluster``, cluster -> type -> time -> GPUs, as `read_jobs` gives it of a store; or
-    ``installed_by_type`` and ``installed``, as `pulled_usage` does. `names`: names in the data of a key. `pool`:
-    {"gpu_type", "cluster"}. `clusters`: those that count; by default all. `aliases`: types that count as another.
-    Returns none where they were not pulled, or not of every cluster of the data.
+    ``installed_by_type`` and ``installed``, as `pulled_usage` does. None where they were not pulled, or not of every
+    cluster of the data.
     """
     by_cluster: Any = attrs.get("installed_by_cluster")
     if by_cluster is None:
@@ -188,14 +162,11 @@ def pulled_installed(
         for kind, pulled in types.items():
             if pulled:
                 name = cluster if pool == "cluster" else aliases.get(kind, kind)
-                steps.setdefault(name, {})[f"{cluster}/{kind}"] = _steps(pulled)
+                since = pd.to_datetime(list(pulled), utc=True)
+                steps.setdefault(name, {})[f"{cluster}/{kind}"] = pd.Series([*pulled.values()], since, dtype=float)
     found: dict[str, Any] = {name: total_installed(parts) for name, parts in steps.items()}
     known = {*names(pool)}
     return found if known and known <= set(found) else total_installed(found) if found else None
-
-
-def _steps(pulled: Mapping[str, float]) -> pd.Series:
-    return pd.Series(list(pulled.values()), pd.to_datetime(list(pulled), utc=True), dtype=float)
 
 
 def check_lead_times(lead_time: LeadTime) -> None:
@@ -317,9 +288,7 @@ def cluster_names(cluster: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def select_clusters(jobs: pd.DataFrame, cluster: str | Sequence[str] | None) -> pd.DataFrame:
-    """Jobs of the clusters of these names, or all where there are none.
-
-    `jobs`: with the column ``cluster``. `cluster`: names, in one text with commas between; ``"each"`` selects all.
+    """Jobs of the clusters of these names, in one text with commas between; all where there are none, or ``each``.
 
     >>> jobs = pd.DataFrame({"cluster": ["alpha", "beta", "gamma"], "gpus": [1, 2, 4]})
     >>> select_clusters(jobs, "alpha,gamma")["gpus"].tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import fields, replace
@@ -18,12 +18,12 @@ from joblib import cpu_count
 from scipy.stats import norm
 
 from gpudemand._array import STRING, FloatArray, IntArray
-from gpudemand._validation import InputError, check_number, nearest, shorten, told
+from gpudemand._validation import InputError, nearest, shorten, spelled, told
 from gpudemand.planning.capacity import broadcast_by_time
 from gpudemand.planning.need import WINDOW
 from gpudemand.planning.purchases import HOURS_A_YEAR, FleetOutcome, FleetWindow, Purchase, least
 from gpudemand.study.pools import UNKNOWN, installed_changes
-from gpudemand.study.speeds import Z95, RunTimes, Speeds, check_types, of_device
+from gpudemand.study.speeds import Z95, RunTimes, Speeds, of_device
 from gpudemand.study.usage_tables import whole_gpus
 from gpudemand.units import parse_duration
 
@@ -53,8 +53,6 @@ _WORK = np.array([0.5, 0.75, 1.0, 1.5, 2.0])
 def compare_purchases(
     study: Study,
     options: Mapping[str, Purchase | Mapping[str, Any]],
-    *,
-    years: float | None = None,
 ) -> pd.DataFrame:
     """Compare purchases by the GPUs that they need for the same target for waits, their cost and their energy.
 
@@ -75,8 +73,6 @@ def compare_purchases(
         Of a job log.
     options : mapping of str to Purchase or mapping
         Name -> option, or its parameters.
-    years : float, optional
-        Time over which costs are summed; by default the longest over which a price is spread, or one.
 
     Returns
     -------
@@ -86,10 +82,10 @@ def compare_purchases(
         for nothing to order); ``run_time`` (on the type that is bought, relative to that in the log) with its interval,
         and ``run_time_from``; ``risk`` (probability that the target for waits is missed), ``late_share`` (of the jobs),
         ``idle_share`` (of the GPU-hours there); ``rented_gpu_hours`` and ``energy_mwh`` a year (NaN where the power of
-        a type is not known: ``power_w``, which a price of energy needs); ``cost_year``, ``cost`` (over `years`) with
-        their 90 % intervals, of all that is paid from now on, and ``cost_gpu_hour`` of an hour of work as the log
-        counts it. Money is missing where a price is. ``attrs["notes"]``: sentences on what is left out or taken for
-        granted.
+        a type is not known: ``power_w``, which a price of energy needs); ``cost_year``, ``cost`` (over the longest time
+        over which an option spreads its price, or a year) with their 90 % intervals, of all that is paid from now on,
+        and ``cost_gpu_hour`` of an hour of work as the log counts it. Money is missing where a price is.
+        ``attrs["notes"]``: sentences on what is left out or taken for granted.
 
     Raises
     ------
@@ -108,25 +104,13 @@ def compare_purchases(
     >>> bool(found.loc["twice as fast", "to_buy"] < found.loc["as now", "to_buy"])
     True
     """
-    return PurchaseComparison(study, options, years=years).table
+    return PurchaseComparison(study, options).table
 
 
 class PurchaseComparison:
-    """Options of a purchase side by side, what decides between them, and where another one begins to win.
+    """Options of a purchase side by side, what decides between them, and where another one begins to win."""
 
-    Parameters
-    ----------
-    study, options, years
-        As for `compare_purchases`.
-    """
-
-    def __init__(
-        self,
-        study: Study,
-        options: Mapping[str, Purchase | Mapping[str, Any]],
-        *,
-        years: float | None = None,
-    ) -> None:
+    def __init__(self, study: Study, options: Mapping[str, Purchase | Mapping[str, Any]]) -> None:
         if not hasattr(type(study), "need"):
             raise InputError(f"study must be a Study; got {type(study).__name__}.")
         if study.need.target is None or study.need.forecast.window is None or not study.need.forecast.last:
@@ -138,8 +122,7 @@ class PurchaseComparison:
             )
         purchases = check_options(options)
         check_types(study, purchases)
-        longest = max((each.years or 0.0 for each in purchases.values()), default=0.0)
-        self.years = check_number("years", years or longest or 1.0, 0, 50, open_low=True)
+        self.years = max(each.years or 0.0 for each in purchases.values()) or 1.0
         speeds = Speeds(study)
         self.options = [Option(name, study, purchase, speeds) for name, purchase in purchases.items()]
 
@@ -181,11 +164,8 @@ class PurchaseComparison:
     def decides(self) -> pd.DataFrame:
         """Cost a year of each option as one input at a time is at the end of its range, the others as in the table.
 
-        Returns
-        -------
-        DataFrame
-            ``option``, ``input``, ``low`` and ``high`` (what the input is changed to), ``cost``, ``cost-low`` and
-            ``cost-high`` (NaN where a number of GPUs that the option states misses the target for waits then).
+        ``low`` and ``high`` are what the input is changed to, ``cost-low`` and ``cost-high`` NaN where a number of GPUs
+        that the option states misses the target for waits then.
         """
         self._check_prices()
         return pd.DataFrame([row for rows in _each(Option.changes, self.options) for row in rows])
@@ -194,15 +174,9 @@ class PurchaseComparison:
     def break_even(self) -> pd.DataFrame:
         """From which amount of work, and up to which price of its GPU, another option costs less than the cheapest one.
 
-        Options that miss the target for waits more often than the study allows are no rivals, nor are they at more
-        work where the number of GPUs that they state misses it then.
-
-        Returns
-        -------
-        DataFrame
-            ``option``, ``against`` (the cheapest one), ``work`` (multiple of the work expected, between .5 and 2; NaN
-            if at none), ``price`` of one GPU, or an hour of it (NaN if at none above 0). ``attrs["notes"]``: sentences
-            on options that are no rivals at more work.
+        Options that miss the target for waits more often than the study allows are no rivals, nor are they at more work
+        where the number of GPUs that they state misses it then (``attrs["notes"]``). ``work``: multiple of the work
+        expected, between .5 and 2; ``price``: of one GPU, or an hour of it, above 0. NaN if at none.
         """
         self._check_prices()
         columns = ["option", "against", "work", "price"]
@@ -230,13 +204,8 @@ class PurchaseComparison:
         """What decides: by how much a year the cheapest option is ahead of the next, one input changed at a time.
 
         Below 0, the next one costs less; NaN where the number of GPUs that one of them states misses the target for
-        waits. Work and the price of energy change for both options at once.
-
-        Returns
-        -------
-        DataFrame
-            ``input``, ``low``, ``high`` (what it is changed to), ``lead``, ``lead-low``, ``lead-high``; the input that
-            moves it most first. ``attrs``: ``cheapest`` and ``next``, names of options.
+        waits. Work and the price of energy change for both options at once. The input that moves it most is first;
+        ``attrs`` has the names ``cheapest`` and ``next``.
         """
         self._check_prices()
         rivals = sorted(filter(attrgetter("keeps_promise"), self.options), key=lambda each: each.row(1.0)["cost_year"])
@@ -298,6 +267,40 @@ def check_options(options: Mapping[str, Purchase | Mapping[str, Any]]) -> dict[s
             raise InputError(f"option {name!r} must be a Purchase, or a mapping of its parameters.")
         found[str(name)] = given
     return found
+
+
+def check_types(study: Study, purchases: Mapping[str, Purchase]) -> None:
+    """Check that names of GPU types are those of the log, of what is installed, or of what is known otherwise."""
+    given, logged = study.settings.installed, study.source.names("gpu_type")
+    there = {*(logged or [UNKNOWN]), *(map(str, given) if isinstance(given, Mapping) else ())}
+    for name, purchase in purchases.items():
+        for named, speed in ((purchase.buy, purchase.speed), (purchase.rent, None)):
+            if named is None or named in there:
+                continue
+            _check_spelling(f"option {name!r}", named, there)
+            if speed is None and logged and np.isnan(of_device(named, "memory_gib")):
+                raise InputError(
+                    f"option {name!r} names the type {shorten(named)!r}, which neither the log nor a data sheet "
+                    f"knows.{nearest(named, there)} Correct it, state the speed of what is bought, or add a data sheet "
+                    "with save_device (in the shell a row in data/devices.csv)."
+                )
+    known = there | {str(named) for each in purchases.values() for named in (each.buy, each.rent)}
+    for name, purchase in purchases.items():
+        for field in ("power_w", "idle_power_w"):
+            powers = getattr(purchase, field)
+            for named in powers if isinstance(powers, Mapping) else ():
+                if named not in known:
+                    raise InputError(
+                        f"option {name!r}: {field} names the type {shorten(named)!r}, which is neither there nor "
+                        f"bought by any option.{nearest(named, known)}"
+                    )
+
+
+def _check_spelling(what: str, named: str, known: Iterable[str]) -> None:
+    """Raise for a name that differs from a known one by case, spaces or hyphens only."""
+    for other in known:
+        if other != named and spelled(other) == spelled(named):
+            raise InputError(f"{what} names the type {shorten(named)!r}, which is {other!r} elsewhere; write it so.")
 
 
 def _crossing(at: FloatArray, gap: FloatArray) -> float:

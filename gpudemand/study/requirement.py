@@ -34,10 +34,7 @@ from gpudemand.usage.bins import bin_ends
 
 
 class Order(NamedTuple):
-    """GPUs to order beyond those ordered before: from when until when they are short, and when the order is due.
-
-    `end`: NaT of what is short as long as the plan lasts.
-    """
+    """GPUs to order beyond those ordered before: from when until when (NaT: the end) they are short, and when due."""
 
     gpus: int
     begin: pd.Timestamp
@@ -50,14 +47,11 @@ class Requirement:
     """Capacity plans for the mean, and for the peak or for waits.
 
     The target for waits, or the peak of usage without jobs, decides: it says how much headroom is needed, which a
-    target utilization of the mean only guesses.
-
-    `plans`: ``"mean"``: mean per bin at the target utilization. ``"wait"``: the GPUs with which the jobs of the four
-    weeks from each bin on start in time; or ``"peak"``: the most held at once in them. `installed`: GPUs installed when
-    the plan begins. `installed_from`: {"given", "pulled", "log"}; whether that number was given, is what the nodes
-    said, or was held at once in the log. `forecast`: what the plans are for, by basis. `hourly`: demand by hour, where
-    bins are longer. `steps`: GPUs installed from each time on, where deliveries or retirements are known. `log_end`:
-    from the arrival of an order on that is placed then, the requirement counts.
+    target utilization of the mean only guesses. `plans`: ``"mean"``: mean per bin at the target utilization;
+    ``"wait"``: the GPUs with which the jobs of the four weeks from each bin on start in time; or ``"peak"``: the most
+    held at once in them. `installed`: when the plan begins. `installed_from`: {"given", "pulled", "log"}. `hourly`:
+    demand by hour, where bins are longer. `steps`: GPUs installed from each time on, where deliveries or retirements
+    are known. `log_end`: from the arrival of an order on that is placed then, the requirement counts.
     """
 
     plans: dict[str, CapacityPlan]
@@ -130,10 +124,9 @@ class Requirement:
         return float(self.deciding["shortfall"].max())
 
     def shortages(self, column: str = "required") -> pd.DataFrame:
-        """Times in which GPUs are short, at some probability, such as ``required_p90``.
+        """Times in which GPUs are short, at some probability, such as ``required_p90``; one that lasts has no ``end``.
 
-        A need is that of four weeks, so that even a short gap in the GPUs counts. Returns ``begin``, ``end`` (NaT of
-        one that lasts as long as the plan) and ``gpus``, the most that are short.
+        A need is that of four weeks, so that even a short gap in the GPUs counts. ``gpus``: the most that are short.
         """
         return self._shortages(self._envelope, column)
 
@@ -161,25 +154,15 @@ class Requirement:
         rows.loc[inside, counts] = np.maximum(rows.loc[inside, counts], self.on_arrival(table)[counts].to_numpy())
         return rows
 
-    @property
-    def first_crossing(self) -> pd.Timestamp:
-        """First time at which GPUs are short; NaT if never."""
-        return self.crossing("required")
-
-    def crossing(self, column: str) -> pd.Timestamp:
-        """The same at another probability, such as ``required_p90``."""
+    def first_crossing(self, column: str = "required") -> pd.Timestamp:
+        """First time at which GPUs are short, at some probability as of `shortages`; NaT if never."""
         return self.shortages(column)["begin"].min()
 
-    @property
-    def order_by(self) -> pd.Timestamp:
+    def order_by(self, column: str = "required") -> pd.Timestamp:
         """Begin of the first of `shortages` that an order can meet, less the lead time; NaT if there is none.
 
         What a retirement leaves short until a delivery that comes before the order could is not met by ordering.
         """
-        return self.order_by_at("required")
-
-    def order_by_at(self, column: str) -> pd.Timestamp:
-        """The same at another probability, such as ``required_p90``."""
         return self._order_date(self.shortages(column))
 
     def order_due(self, log_end: pd.Timestamp) -> pd.Timestamp:
@@ -269,11 +252,10 @@ class Requirement:
 def plan_requirement(
     forecast: pd.DataFrame, max_held: float, settings: Settings, hourly: pd.DataFrame | None = None
 ) -> Requirement:
-    """Plan capacity for the mean, and for waits or for the peak.
+    """Plan capacity for the series ``mean``, and for ``wait`` or ``peak``.
 
-    `forecast`: of the series ``mean``, and ``wait`` or ``peak``. `max_held`: taken as installed where no number is
-    given. `settings`: ``installed``, ``target_utilization``, ``service_level``, ``lead_time`` and ``until`` are read.
-    `hourly`: demand by hour, for bins that are longer: see ``held`` of `plan_capacity`.
+    `max_held`: taken as installed where no number is given. `hourly`: demand by hour, for bins that are longer: see
+    ``held`` of `plan_capacity`.
     """
     given = settings.total_installed
     installed = float(max_held) if given is None else given
@@ -315,11 +297,7 @@ def installed_now(settings: Settings, max_held: float, forecast: pd.DataFrame) -
 def headline(
     requirement: Requirement, need: Need, selected: SelectedForecast, log: pd.DataFrame, settings: Settings
 ) -> dict[str, object]:
-    """Collect the numbers at the top of the page and of ``--json``.
-
-    `log`: as `gpudemand.study.usage_tables.log_summary` returns it. Returns plain numbers, texts (dates in ISO form)
-    and None.
-    """
+    """The numbers at the top of the page and of ``--json``: plain numbers, texts (dates in ISO form) and None."""
     facts, basis = log.iloc[0], requirement.binding
     to_order = requirement.to_order()
     plan: Any = requirement.summary.set_index("basis").loc[basis]
@@ -342,7 +320,7 @@ def headline(
         "installed_from": requirement.installed_from,
         "shortfall": math.ceil(requirement.shortfall),
         "basis": basis,
-        "first_crossing": _iso(requirement.first_crossing),
+        "first_crossing": _iso(requirement.first_crossing()),
         "order_by": _iso(requirement.order_due(facts["last"])),
         "to_order": to_order,
         "to_order_as_one_pool": to_order,
@@ -401,20 +379,15 @@ def _finite(value: float) -> float | None:
 
 
 def risk_table(requirement: Requirement) -> pd.DataFrame:
-    """GPUs required at P50, P90, P95 and P99.
-
-    Returns ``probability``; ``required_mean`` and ``required_wait`` (or ``required_peak``) by either plan,
-    ``required`` (of the one that decides, as an order arrives that is placed as the log ends); ``shortfall``;
-    ``first_crossing`` and ``order_by`` (NaT if never).
-    """
+    """GPUs required at P50, P90, P95 and P99, by either plan, and by the one that decides as an order arrives."""
     envelope, rows = requirement.envelope(), []
     for name, share in SHARES.items():
         column = f"required_{name}"
         by_basis = {f"required_{basis}": requirement.counted(basis)[column].max() for basis in requirement.plans}
         required = max(by_basis[f"required_{basis}"] for basis in requirement.deciding.index)
         shortfall = requirement.short_on_arrival(float(requirement.on_arrival(envelope)[column].iloc[0]))
-        first = requirement.crossing(column)
-        dates = {"first_crossing": first, "order_by": requirement.order_by_at(column)}
+        first = requirement.first_crossing(column)
+        dates = {"first_crossing": first, "order_by": requirement.order_by(column)}
         rows.append({"probability": share, **by_basis, "required": required, "shortfall": shortfall, **dates})
     return with_date_dtype(pd.DataFrame(rows), requirement.plans[MEAN].table["ds"])
 
@@ -431,12 +404,7 @@ def with_date_dtype(table: pd.DataFrame, ds: pd.Series) -> pd.DataFrame:
 
 
 def risk_numbers(requirement: Requirement, selected: SelectedForecast, risk: pd.DataFrame) -> dict[str, object]:
-    """Collect the numbers on risk, beside `gpudemand.study.requirement.headline`.
-
-    `risk`: as `risk_table` returns it. Returns ``peak_bin`` (the bin with the largest mean demand, in ISO
-    form), ``peak_bin_median``, ``peak_bin_lo_95`` and ``peak_bin_hi_95`` (GPUs held),
-    ``required_p50`` ... ``required_p99``, ``share_over``.
-    """
+    """Numbers on risk for the headline: GPUs held in the bin with the largest mean demand, required by probability."""
     rows = selected.forecast[selected.forecast["unique_id"] == MEAN]
     top: Any = rows[rows["ds"] == requirement.plans[MEAN].table.set_index("ds")["required"].idxmax()].iloc[0]
     share_over = requirement.summary.set_index("basis").loc[requirement.binding, "share_over"]
@@ -451,11 +419,7 @@ def risk_numbers(requirement: Requirement, selected: SelectedForecast, risk: pd.
 
 
 def purchase_costs(requirement: Requirement, settings: Settings) -> pd.DataFrame:
-    """Cheapest mix of reserved and on-demand GPUs for the forecast of the mean.
-
-    `settings`: ``prices`` of all types and ``horizon`` are read. Returns see
-    `gpudemand.planning.CapacityPlan.purchase_mix`.
-    """
+    """Cheapest mix of reserved and on-demand GPUs for the forecast of the mean, at one price of all types."""
     if settings.prices is None:
         raise InputError(
             "no prices were given; add prices=(reserved, on_demand) (--prices RESERVED ON_DEMAND), per GPU-hour."

@@ -62,8 +62,8 @@ class Scenarios:
 class BaseCase:
     """What scenarios change: the work of the last 28 days, and the requirement that it leads to.
 
-    `need`: of the log and of programmes. `selected`: forecast of the total, without programmes, which scenarios leave
-    as they are. `pools`: GPU types or clusters that stand apart.
+    `selected`: forecast of the total, without programmes, which scenarios leave as they are. `pools`: those that stand
+    apart.
     """
 
     source: Source
@@ -168,11 +168,8 @@ def plan_scenarios(base: BaseCase, segments: UserSegments | None, step_costs: Ne
     """Plan for growth, for the departure of the largest group, for more users and for newer GPUs.
 
     These are 20 % growth, ten more users of the largest segment, and the jobs of the slowest GPU type on the fastest,
-    with run times in the ratio that the log shows for the same work on both (`MeasuredRunTimes`); where it shows
-    none, as `step_costs` predicts, or by data sheets.
-
-    `segments`: segments of the users, if there are any. `step_costs`: predicts the ratio of run times of the jobs
-    whose networks it knows, where the log shows none.
+    with run times in the ratio that the log shows for the same work on both (`MeasuredRunTimes`); where it shows none,
+    as `step_costs` predicts, or by data sheets.
     """
     skipped, source, recent = Skipped(), base.source, base.workload
     costs = skipped.attempt("newer_gpus", lambda: _measured(source, recent, step_costs))
@@ -199,7 +196,7 @@ def _row(name: str, base: BaseCase, requirement: Requirement, apart: Mapping[str
     pool, types = order_numbers(None, requirement.orders(), ""), orders_of_types(apart)
     orders = leading_orders(pool, types)
     plans = [apart[order["name"]] for order in orders] if orders is types else [requirement]
-    crossings = filter(pd.notna, (each.first_crossing for each in (requirement, *plans)))
+    crossings = filter(pd.notna, (each.first_crossing() for each in (requirement, *plans)))
     return {
         "scenario": name,
         "required": plan["required"],
@@ -207,7 +204,7 @@ def _row(name: str, base: BaseCase, requirement: Requirement, apart: Mapping[str
         "shortfall": requirement.shortfall,
         "to_order": sum(order["gpus"] for order in orders),
         "first_crossing": min(crossings, default=pd.NaT),
-        "order_by": plans[0].order_by,
+        "order_by": plans[0].order_by(),
         "share_over": plan["share_over"],
     }
 
@@ -276,10 +273,7 @@ _NEEDED = ("network", "batch_size", "epochs", "samples")
 
 
 def log_ratios(source: Source, step_costs: NetworkCosts | None) -> pd.DataFrame:
-    """Ratios of observed to predicted run times by user; see `run_time_ratios`.
-
-    `step_costs`: jobs of networks that it does not know are left out.
-    """
+    """Ratios of observed to predicted run times by user, of jobs whose networks `step_costs` knows."""
     jobs = source.jobs
     missing = [name for name in _NEEDED if name not in jobs.columns or jobs[name].isna().all()]
     if missing:
@@ -294,10 +288,7 @@ def log_ratios(source: Source, step_costs: NetworkCosts | None) -> pd.DataFrame:
 
 
 def calibrated(programmes: Sequence[PlannedWork], ratios: pd.DataFrame) -> tuple[PlannedWork, ...]:
-    """Programmes whose predicted times are corrected by the ratio of their user, or that of others.
-
-    `programmes`: those that were calibrated by hand stay as they are. `ratios`: as `run_time_ratios` returns it.
-    """
+    """Programmes whose predicted times are corrected by the ratio of their user, or that of others; not by hand."""
     rows = ratios[["ratio", "low", "high"]].itertuples(index=False, name=None)
     found = dict(zip(ratios["user"].astype(str), ((float(a), float(b), float(c)) for a, b, c in rows), strict=True))
     return tuple(_calibrated(work, found) for work in programmes)

@@ -58,12 +58,10 @@ class Candidates(NamedTuple):
     events: pd.DataFrame | None = None
 
     def for_history(self, usage: pd.DataFrame, horizon: int, n_before: int) -> list[Forecaster]:
-        """Construct those for a history; no combination where it is too short or too large for it.
+        """Those for a history; no combination where it is too short or too large for it.
 
-        Beyond four weeks the forecaster of long horizons, which contains the combination, takes its place.
-
-        `usage`: ``unique_id``, ``ds``, ``y``. `horizon`: bins to forecast. `n_before`: bins before the first window
-        of the backtest.
+        Beyond four weeks the forecaster of long horizons, which contains the combination, takes its place. `n_before`:
+        bins before the first window of the backtest.
         """
         own = [candidate() for candidate in CANDIDATES[:-2]]
         if n_before >= _MIN_COMBINATION_BINS and len(usage) * horizon <= _MAX_COMBINATION_CELLS:
@@ -109,13 +107,10 @@ class BacktestWindows:
 
 
 def split_windows(n_bins: int, horizon: int, week: int = 7) -> BacktestWindows:
-    """Number of selection and evaluation windows that fit into a history, at most six.
+    """Number of selection and evaluation windows that fit into a history of some bins, at most six.
 
-    Windows are disjoint, after at least two horizons. A history shorter than four horizons has six that overlap, after
-    at least half of what lies before the last; they all evaluate.
-
-    `n_bins`: length of the history. `horizon`: length of a window. `week`: bins of a week. Returns at least one of
-    either, a third of all evaluate; or none that selects.
+    Windows are disjoint, after at least two horizons, and a third of all evaluate, at least one; a history shorter than
+    four horizons has six that overlap, after at least half of what lies before the last; they all evaluate.
 
     >>> split_windows(270, 28)
     BacktestWindows(n_selection=4, n_evaluation=2, step=None)
@@ -161,10 +156,8 @@ class SelectedForecast:
     """A selected model, its backtest and those of the other candidates, and its forecast.
 
     `model`: the recommended candidate, unless another was better on the selection windows; see `model_beyond_noise`.
-    `scores`: a row per series and model: ``series``, ``model``, ``naive``, ``wape_selection`` (selection windows),
-    then ``wape``, ``rmsse``, ``bias``, ``coverage_80`` and ``coverage_95`` on the evaluation windows. `backtest`:
-    ``unique_id``, ``ds``, ``cutoff``, ``y`` and the models' columns. `forecast`, `baseline`: forecast of the selected
-    model at `LEVELS`, and that of the best naive method.
+    `scores`: a row per series and model; ``wape_selection`` on the selection windows, the others on the evaluation
+    windows. `forecast`, `baseline`: of the selected model at `LEVELS`, and of the best naive method.
     """
 
     model: str
@@ -203,10 +196,8 @@ def select_and_forecast(
     """Select a forecaster on rolling origins, evaluate it on later ones, and forecast with it.
 
     Series are forecast one by one: errors of the peak of a full cluster are nearly all zero and a few large, and would
-    give the mean bounds beyond all that was ever held.
-
-    `usage`: ``unique_id``, ``ds``, ``y``; whole bins only. `horizon`: bins to forecast. `service_level`: quantile
-    that the forecast has to hold, besides `LEVELS`.
+    give the mean bounds beyond all that was ever held. `service_level`: quantile that the forecast has to hold, besides
+    `LEVELS`.
     """
     windows = split_windows(usage["ds"].nunique(), horizon, bins_of_week(usage))
     series = [rows for _, rows in usage.groupby("unique_id")]
@@ -235,11 +226,7 @@ def levels_for(service_level: float) -> list[float]:
 def run_backtest(
     usage: pd.DataFrame, horizon: int, windows: BacktestWindows, candidates: Candidates = OURS
 ) -> tuple[pd.DataFrame, pd.Series]:
-    """Backtest the candidates at the origins of all windows.
-
-    `usage`: ``unique_id``, ``ds``, ``y``. `horizon`: length of a window in bins. Returns `backtest`, see
-    `gpudemand.forecast.cross_validation`. `evaluates`, rows of the evaluation windows; the others are for selection.
-    """
+    """Backtest the candidates at the origins of all windows; and which of its rows evaluate rather than select."""
     step = windows.step or horizon
     n_before = usage["ds"].nunique() - horizon - (windows.n_total - 1) * step
     models = candidates.for_history(usage, horizon, n_before)
@@ -263,8 +250,6 @@ def model_beyond_noise(backtest: pd.DataFrame) -> str:
     A few windows tell little: the smallest of several WAPEs is often that of a method that was lucky on them. Another
     than the combination has to win a paired t test at 5 %, unless it is the user's. Without a combination, the smallest
     WAPE decides; without rows, the last model.
-
-    `backtest`: ``unique_id``, ``ds``, ``cutoff``, ``y`` and the models' columns.
 
     References
     ----------
@@ -315,11 +300,7 @@ _COLUMNS = ["event", "bins_past", "bins_ahead", "first_ahead", "effect", "effect
 
 
 def known_events(usage: pd.DataFrame, settings: Settings) -> pd.DataFrame | None:
-    """Events from the begin of the usage to the end of the horizon, with public holidays; None if there are none.
-
-    `usage`: ``unique_id``, ``ds``, ``y``. `settings`: ``events``, ``holidays``, ``horizon`` and ``freq`` are read.
-    Returns ``event``, ``start``, ``end``, ``effect``.
-    """
+    """Events from the begin of the usage to the end of the horizon, with public holidays; None if there are none."""
     tables = [] if settings.events is None else [settings.events]
     if settings.holidays is not None:
         end = calendar_range(usage["ds"].max(), freq=settings.freq, periods=settings.horizon + 2)[-1]
@@ -330,10 +311,8 @@ def known_events(usage: pd.DataFrame, settings: Settings) -> pd.DataFrame | None
 def event_table(usage: pd.DataFrame, events: pd.DataFrame, horizon: int) -> pd.DataFrame:
     """Effect of each event that is known, past or ahead.
 
-    `usage`: ``unique_id``, ``ds``, ``y``. `events`: as `known_events` returns it. `horizon`: bins to forecast.
-    Returns ``event``, ``bins_past`` and ``bins_ahead`` (of the history and of the horizon, with some of it),
-    ``first_ahead``, ``effect`` (relative change of demand) and ``effect_from`` (``"stated"``, ``"history"``, or
-    ``"none shown"``, where the history shows no change beyond chance).
+    ``bins_past``, ``bins_ahead``: of the history and of the horizon, with some of it. ``effect``: relative change of
+    demand, ``"stated"``, from ``"history"``, or ``"none shown"`` beyond chance.
     """
     model, calendar = EventForecaster(events=events).fit(usage), Calendar.of(events)
     panel, n_times = model.panel_, len(model.panel_.times)

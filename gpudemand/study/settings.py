@@ -165,16 +165,19 @@ class Settings:
 
     @property
     def longest_lead_time(self) -> str:
-        """Lead time of all types together: an order may be of the one that takes longest."""
-        from gpudemand.study.pools import longest
+        """Lead time of all types together: an order may be of the one that takes longest.
 
-        return longest(self.lead_time)
+        >>> Settings(lead_time={"A100": "60D", "H100": "20W"}).longest_lead_time
+        '20W'
+        """
+        from gpudemand.units import parse_duration
+
+        return (
+            max(self.lead_time.values(), key=parse_duration) if isinstance(self.lead_time, Mapping) else self.lead_time
+        )
 
     def with_pulled(self, attrs: Mapping[Any, object], names: Callable[[str], list[str]]) -> Settings:
-        """These, with the GPUs of the nodes as they were pulled, where none are given and the data tell them.
-
-        `attrs`: of the data; see `pulled_installed`. `names`: names in the data of a key such as ``"gpu_type"``.
-        """
+        """These, with the GPUs of the nodes as they were pulled, where none are given and the data tell them."""
         from gpudemand.study.pools import pulled_installed
 
         if self.installed is not None:
@@ -189,8 +192,15 @@ class Settings:
         return replace(self, installed=self.total_installed, lead_time=self.longest_lead_time, prices=prices)
 
     def of_one(self, name: str) -> Settings:
-        """Parameters of one pool, such as a GPU type; what is installed of it is yet to be said."""
-        from gpudemand.study.pools import of_pool
+        """Parameters of one pool, such as a GPU type; what is installed of it is yet to be said.
 
-        lead_time = of_pool(self.lead_time, name, self.longest_lead_time)
-        return replace(self, installed=None, lead_time=lead_time, prices=of_pool(self.prices, name, None))
+        >>> one = Settings(lead_time={"A100": "60D", "H100": "7D"}, prices=(1.0, 2.0)).of_one("B200")
+        >>> one.lead_time, one.prices
+        ('60D', (1.0, 2.0))
+        """
+        lead_time, prices = self.lead_time, self.prices
+        if isinstance(lead_time, Mapping):
+            lead_time = lead_time.get(name, self.longest_lead_time)
+        if isinstance(prices, Mapping):
+            prices = prices.get(name)
+        return replace(self, installed=None, lead_time=lead_time, prices=prices)

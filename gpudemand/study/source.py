@@ -39,9 +39,8 @@ _NOT_OVER = ("pending", "running", "requeued", "resized")
 class JobSource:
     """Usage of the jobs of a log, by any key in bins of any width, with the names of the log.
 
-    `jobs`: canonical job table, as `check_jobs` returns it. `settings`: ``tz``, ``until``, ``by`` and ``installed``
-    with what the log says of them. `unit`: key of those who use GPUs. `keys`: those that divide the total into parts,
-    the preferred first.
+    `settings`: with what the log says of them. `unit`: key of those who use GPUs. `keys`: those that divide the total
+    into parts, the preferred first.
 
     >>> from gpudemand.datasets import make_cluster
     >>> jobs, _ = make_cluster(n_users=3, n_days=30, random_state=0)
@@ -263,13 +262,10 @@ def is_usage(table: pd.DataFrame) -> bool:
 class SeriesSource:
     """GPUs held over time, by whom, where jobs are not known.
 
-    Waits, sizes and run times of jobs, and peaks within a sample raise an `InputError`. GPUs wanted are those held and
-    those that pods waited for at the same time, where both were pulled.
-
-    `wide`: shape (n_times, n_series); GPUs; a sample stands for the time until `step` later. NaN is not known; a time
-    that is missing is a gap. `keys`: what the parts of the name of a series are, separated by ``/``. `wanted`: shape
-    (n_times, n_series); GPUs held and waited for, at the times of `wide`, also of those who held none; None where it
-    is not known.
+    Waits, sizes and run times of jobs, and peaks within a sample raise an `InputError`. `wide`: shape (n_times,
+    n_series); a sample stands for the time until `step` later. NaN is not known; a time that is missing is a gap.
+    `keys`: what the parts of the name of a series are, separated by ``/``. `wanted`: GPUs held and those that pods
+    waited for at the times of `wide`, also of those who held none; None where it is not known.
 
     >>> ds = pd.date_range("2026-03-01", periods=4, freq="12h", tz="UTC")
     >>> usage = pd.DataFrame({"unique_id": "ml", "ds": ds, "y": [2.0, 4.0, None, 8.0]})

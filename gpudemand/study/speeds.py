@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,51 +11,16 @@ import pandas as pd
 from scipy.stats import norm
 
 from gpudemand._array import FloatArray, IntArray
-from gpudemand._validation import InputError, nearest, shorten, spelled
+from gpudemand._validation import InputError
 from gpudemand.datasets.devices import device
 from gpudemand.planning.run_time import fixed_length
 from gpudemand.planning.scenarios import MeasuredRunTimes
 from gpudemand.study.pools import UNKNOWN
 
 if TYPE_CHECKING:
-    from gpudemand.planning.purchases import Purchase
     from gpudemand.study.study import Study
 
 Z95 = float(norm.ppf(0.95))
-
-
-def check_types(study: Study, purchases: Mapping[str, Purchase]) -> None:
-    """Check that names of GPU types are those of the log, of what is installed, or of what is known otherwise."""
-    given, logged = study.settings.installed, study.source.names("gpu_type")
-    there = {*(logged or [UNKNOWN]), *(map(str, given) if isinstance(given, Mapping) else ())}
-    for name, purchase in purchases.items():
-        for named, speed in ((purchase.buy, purchase.speed), (purchase.rent, None)):
-            if named is None or named in there:
-                continue
-            _check_spelling(f"option {name!r}", named, there)
-            if speed is None and logged and np.isnan(of_device(named, "memory_gib")):
-                raise InputError(
-                    f"option {name!r} names the type {shorten(named)!r}, which neither the log nor a data sheet "
-                    f"knows.{nearest(named, there)} Correct it, state the speed of what is bought, or add a data sheet "
-                    "with save_device (in the shell a row in data/devices.csv)."
-                )
-    known = there | {str(named) for each in purchases.values() for named in (each.buy, each.rent)}
-    for name, purchase in purchases.items():
-        for field in ("power_w", "idle_power_w"):
-            powers = getattr(purchase, field)
-            for named in powers if isinstance(powers, Mapping) else ():
-                if named not in known:
-                    raise InputError(
-                        f"option {name!r}: {field} names the type {shorten(named)!r}, which is neither there nor "
-                        f"bought by any option.{nearest(named, known)}"
-                    )
-
-
-def _check_spelling(what: str, named: str, known: Iterable[str]) -> None:
-    """Raise for a name that differs from a known one by case, spaces or hyphens only."""
-    for other in known:
-        if other != named and spelled(other) == spelled(named):
-            raise InputError(f"{what} names the type {shorten(named)!r}, which is {other!r} elsewhere; write it so.")
 
 
 class RunTimes(NamedTuple):

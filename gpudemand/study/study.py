@@ -257,21 +257,6 @@ class Study:
             del table["wanted"]
         return pd.DataFrame(table).reset_index()
 
-    def usage_by(self, by: str) -> pd.DataFrame:
-        """Mean GPUs wanted (or held) per bin, by user, group, cluster, GPU type or segment.
-
-        Parameters
-        ----------
-        by : {"user", "group", "cluster", "gpu_type", "partition", "qos", "segment"}
-
-        Returns
-        -------
-        DataFrame
-            ``unique_id``, ``ds``, ``y``.
-        """
-        key = self.user_segments.segment_of if by == "segment" else by
-        return self.source.usage(key, self.settings.freq, self.source.demand)
-
     @cached_property
     def wait_tables(self) -> Waits:
         """Waits as they were."""
@@ -446,6 +431,13 @@ class Study:
             raise InputError('all clusters are planned as one pool; cluster="each" makes each of them one of its own.')
         return self._plan_pools("cluster")
 
+    @property
+    def _pool_plans(self) -> GpuTypePlans | None:
+        """Plans by what is a pool, a GPU type or a cluster; None where the log names fewer than two."""
+        stage = f"{self.settings.pool}_plans"
+        found: GpuTypePlans | None = self.attempt(stage, lambda: getattr(self, stage))
+        return found
+
     def _plan_pools(self, by: str) -> GpuTypePlans:
         parts, total = self.attempt("parts", lambda: self.parts), (self.requirement, self.need)
         return plan_gpu_types(self.source, self.selected, parts, *total, self.settings, by, self.programmes)
@@ -514,11 +506,8 @@ class Study:
     @cached_property
     def purchase_mix(self) -> pd.DataFrame:
         """Cheapest mix of reserved and on-demand GPUs, by type where prices are."""
-        stage = "cluster_plans" if self.settings.pool == "cluster" else "gpu_type_plans"
-        if isinstance(self.settings.prices, Mapping):
-            types: GpuTypePlans | None = self.attempt(stage, lambda: getattr(self, stage))
-            if types is not None:
-                return costs_by_pool(types.plans, self.settings)
+        if isinstance(self.settings.prices, Mapping) and (pools := self._pool_plans) is not None:
+            return costs_by_pool(pools.plans, self.settings)
         return purchase_costs(self.requirement, self._at_mean_prices)
 
     @property
@@ -553,18 +542,10 @@ class Study:
 
     @cached_property
     def _base_case(self) -> BaseCase:
-        types = self._pools_apart
-        pools = None if types is None else types.pools
+        # Where GPUs are given by name, each pool stands for itself.
+        apart = self._pool_plans if isinstance(self.settings.installed, Mapping) else None
+        pools = None if apart is None else apart.pools
         return BaseCase(self.source, self.requirement, self.need, self.selected, self.settings, pools)
-
-    @property
-    def _pools_apart(self) -> GpuTypePlans | None:
-        """Plans of GPU types or clusters, if GPUs are given by name, so that each stands for itself."""
-        if not isinstance(self.settings.installed, Mapping):
-            return None
-        name = "cluster_plans" if self.settings.pool == "cluster" else "gpu_type_plans"
-        found: GpuTypePlans | None = self.attempt(name, lambda: getattr(self, name))
-        return found
 
     @property
     def scenarios(self) -> pd.DataFrame:
@@ -609,9 +590,6 @@ class Study:
     def headline(self) -> dict[str, object]:
         """The answer as numbers, texts and None."""
         risk = risk_table(self.requirement)
-        types = self.attempt("gpu_type_plans", lambda: self.gpu_type_plans)
-        if self.settings.pool == "cluster":
-            types = self.attempt("cluster_plans", lambda: self.cluster_plans)
         log = self.usage_tables.tables["log"]
         numbers = headline(self.requirement, self.need, self.demand, log, self.settings)
         waits = self.attempt("waits", lambda: self.wait_tables)
@@ -619,24 +597,13 @@ class Study:
         numbers |= {"pool": NOUNS[self.settings.pool], "waits_beside_idle": None if math.isnan(beside) else beside}
         shares = recent_shares_in_time(self.need, self.source, self.settings)
         numbers |= dict(zip(("share_in_time_recorded", "share_in_time_simulated"), shares, strict=True))
-        numbers |= risk_numbers(self.requirement, self.demand, risk) | gpu_type_numbers(types)
+        numbers |= risk_numbers(self.requirement, self.demand, risk) | gpu_type_numbers(self._pool_plans)
         return numbers | order_of_pools(numbers, apart=isinstance(self.settings.installed, Mapping))
 
     def report(
         self, out_dir: str | Path, *, previous: str | Path | None = None, style: str | Path | None = None
     ) -> Path:
-        """Write the stages as a page, figures and tables; see `build_report`.
-
-        Parameters
-        ----------
-        out_dir : str or Path
-        previous, style : str or Path, optional
-
-        Returns
-        -------
-        Path
-            Of ``index.html``.
-        """
+        """Write the stages as a page, figures and tables, and return the path of the page; see `build_report`."""
         from gpudemand.report.build import write_report
 
         return write_report(self, out_dir, previous, style)

@@ -24,11 +24,7 @@ _TOP_K = (1, 3, 10, 30, 100)
 
 
 def log_tables(source: Source, held: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Compute all tables of this module.
-
-    `held`: GPUs held per bin, as ``source.usage`` returns it. Returns ``log``, ``rejected``, ``gaps``,
-    ``usage_shares``, ``concentration``, ``gpu_types``; ``slices`` where some GPUs are parts of one.
-    """
+    """Tables of this module, by the stem of their files."""
     shares = usage_shares(source)
     types = usage_by_gpu_type(source)
     apart = source.with_fractions_apart()
@@ -50,13 +46,10 @@ def period_end(usage: pd.DataFrame) -> pd.Timestamp:
 
 
 def log_summary(source: Source, held: pd.DataFrame, gpu_hours: float) -> pd.DataFrame:
-    """Summarize a log in one row.
+    """Summarize a log in one row; numbers that are not known are missing.
 
-    `held`: GPUs held per bin, as ``source.usage`` returns it. `gpu_hours`: sum of all. Returns ``kind``, ``source``,
-    ``jobs`` (missing where they are not known), ``rejected``, ``users``, ``groups``, ``clusters``, ``gpu_types``,
-    ``running``, ``first``, ``last``, ``gpu_hours``, ``max_held`` (whole GPUs held at once), ``unknown_gpus``,
-    ``unknown_end``, ``unknown_start`` (jobs that count as held from their submission), ``processors`` (whether the
-    log counts those).
+    ``max_held``: whole GPUs held at once. ``unknown_start``: jobs that count as held from their submission.
+    ``processors``: whether the log counts those.
     """
     tz = source.settings.tz
     return pd.DataFrame(
@@ -109,9 +102,7 @@ def gap_table(source: Source) -> pd.DataFrame:
 def usage_shares(source: Source) -> pd.DataFrame:
     """Share of each user (or group, cluster, GPU type) in the GPU-hours, the largest first.
 
-    Returns column ``by``, ``gpu_hours``, ``share`` (of all GPU-hours), ``cumulative_share``, ``last_use``, and where
-    jobs are known ``jobs``, ``median_wait_h`` and ``mean_wait_h`` (submit to start, hours) and ``completed`` (share
-    of the finished jobs that completed).
+    Waits are from submission to start; ``completed`` is the share of the finished jobs that completed.
     """
     by = source.settings.by
     hours = source.gpu_hours(by).sort_values(ascending=False, kind="stable")
@@ -124,9 +115,6 @@ def usage_shares(source: Source) -> pd.DataFrame:
 def concentration(shares: pd.DataFrame) -> pd.DataFrame:
     """Points of the Lorenz curve: share of the GPU-hours that the k largest hold.
 
-    `shares`: as `usage_shares` returns it. Returns ``largest`` (k), ``of`` (how many there are) and ``share`` of the
-    GPU-hours.
-
     >>> import pandas as pd
     >>> concentration(pd.DataFrame({"cumulative_share": [0.5, 0.8, 0.9, 1.0]})).values.tolist()
     [[1.0, 4.0, 0.5], [3.0, 4.0, 0.9], [4.0, 4.0, 1.0]]
@@ -138,11 +126,7 @@ def concentration(shares: pd.DataFrame) -> pd.DataFrame:
 
 
 def usage_by_gpu_type(source: Source) -> pd.DataFrame:
-    """Sum usage by GPU type; no rows where the log names no types.
-
-    Returns ``gpu_type``, ``gpu_hours``, ``share``, ``jobs`` (where they are known), ``gpus_peak`` (most held at
-    once), the largest first.
-    """
+    """Sum usage by GPU type, the largest first; no rows where the log names no types."""
     if not source.names("gpu_type"):
         return pd.DataFrame(columns=["gpu_type", "gpu_hours", "share", "jobs", "gpus_peak"])
     hours = source.gpu_hours("gpu_type")
@@ -163,12 +147,9 @@ HOURLY = "week"
 class UsageTables:
     """Usage series and tables of a job log.
 
-    `total`: ``unique_id`` (``mean`` and ``peak``), ``ds``, ``y``, whole bins only: the mean of the GPUs wanted, or
-    held where the log has no submit times, and the peak of the GPUs held, where it is known. `held`: ``ds``, ``y``:
-    mean of the GPUs held per bin, whole bins only. `groups`: ``unique_id`` (user, group, ...), ``ds``, ``y``: mean
-    GPUs held per day, or per bin where that is longer. `hourly`: ``unique_id``, ``ds``, ``y``: mean GPUs held by all
-    jobs per hour, where it is known. `max_held`: GPUs held at once; see `usual_most`. `tables`: those of
-    `gpudemand.study.usage_tables`, by the stem of their files.
+    `total`: ``mean`` of the GPUs wanted (held where the log has no submit times) and ``peak`` of the GPUs held, where
+    it is known; `held`: their mean; both of whole bins only. `groups`: mean GPUs held per day, or per bin where that is
+    longer. `hourly`: by all jobs, where it is known. `max_held`: see `usual_most`.
     """
 
     total: pd.DataFrame
@@ -180,10 +161,7 @@ class UsageTables:
 
 
 def compute_usage_tables(source: Source, skipped: Skipped | None = None) -> UsageTables:
-    """Aggregate the usage of a source to series and summary tables.
-
-    `skipped`: gets the reason where peaks within a bin are not known.
-    """
+    """Series and tables of a source; `skipped` gets the reason where peaks within a bin are not known."""
     freq, by = source.settings.freq, source.settings.by
     held = source.usage(None, freq, "gpus")
     max_held = whole_gpus(source.most_held(None).max())
@@ -280,11 +258,7 @@ _KEYS = ("user", "group", "partition", "namespace")
 
 
 def idle_hours(source: Source) -> dict[str, pd.DataFrame]:
-    """GPU-hours held at little utilization, by user, group and partition, or by namespace.
-
-    `source`: of its settings, the price of a reserved GPU-hour is read. Returns by the key, each with a column of its
-    name and those of `gpudemand.usage.idle.idle_table`.
-    """
+    """GPU-hours held at little utilization, by user, group and partition, or by namespace; see `idle_table`."""
     keys = [key for key in _KEYS if source.names(key)]
     if not keys:
         raise InputError("the log names no users, groups or partitions, so it is not known whose GPUs were idle.")
@@ -299,11 +273,9 @@ _DAYS = 28
 def explain_change(source: Source, days: int = _DAYS) -> pd.DataFrame:
     """Split the change of mean demand between the last period and the one before it.
 
-    `days`: length of a period; half the log where that is shorter. Returns ``driver``: ``total``; ``users who came``,
-    ``left``, ``grew``, ``shrank`` (where users are named; of usage without jobs ``namespaces that came``, ..., but
-    not of GPU types), which sum to the total; a row per GPU type where there are several. ``count`` (of users; 1 for
-    a GPU type), ``before``, ``after`` and ``change_gpus``: mean GPUs; ``most``: the name with the largest change.
-    ``attrs["days"]`` is the length of a period.
+    `days`: length of a period; half the log where that is shorter. Users who came, left, grew and shrank (where they
+    are named) sum to the total; then a row per GPU type where there are several. ``most``: the name with the largest
+    change.
     """
     named = {by: _means(source, by, days) for by in dict.fromkeys((source.unit, "gpu_type")) if source.names(by)}
     users = None if source.unit == "gpu_type" else named.get(source.unit)
@@ -362,9 +334,8 @@ _MONTHS = 12
 def demand_by_period(source: Source) -> pd.DataFrame:
     """Mean demand of each user, group, cluster and GPU type: of the log, its last 28 days, its last twelve months.
 
-    Of a log of fewer than 56 days, its second half stands for the last 28. Returns ``by``, ``name``, ``period``,
-    ``begin``, ``end``, ``gpus`` (mean), ``share`` (of the demand of the period), ``change_gpus`` (since the period
-    before, of as many days, or the month before; missing where the log has none). Of each period the largest first.
+    Of a log of fewer than 56 days, its second half stands for the last 28. ``change_gpus``: since the period before, of
+    as many days, or the month before. Of each period the largest first.
     """
     keys = {key: len(source.names(key)) for key in (source.settings.by, source.unit, *source.keys)}
     shown = [key for key, names in keys.items() if names > 1] or [key for key, names in keys.items() if names][:1]

@@ -45,9 +45,8 @@ _SECONDS = ("median_wait_s", "mean_wait_s", "p95_wait_s")
 class Waits:
     """Waits of the jobs of a log.
 
-    `by_size`: as `wait_table` returns it, by size. `table`: ``size`` (GPUs of the job; the first row ``all``),
-    ``jobs``, ``median_wait_h``, ``mean_wait_h``, ``p95_wait_h``, ``share_over_1h``, ``waited_gpu_hours``, ``waiting``
-    and ``gave_up``. `beside_idle`: share of the time that jobs waited beside as many idle GPUs as they wanted.
+    `by_size`, `table`: by GPUs of the job; the first row of `table` is ``all``. `beside_idle`: share of the time that
+    jobs waited beside as many idle GPUs as they wanted.
     """
 
     by_size: pd.DataFrame
@@ -56,11 +55,7 @@ class Waits:
 
 
 def compute_waits(source: Source, usage: UsageTables, settings: Settings) -> Waits:
-    """Sum up the waits until the end of the period.
-
-    `usage`: ``total`` is read, and ``max_held``, where no number is installed. `settings`: ``tz`` and ``installed`` are
-    read.
-    """
+    """Sum up the waits until the end of the period."""
     jobs = source.jobs
     _check_tells_waits(jobs)
     attrs = jobs.attrs
@@ -280,10 +275,7 @@ def _most_held(work: pd.DataFrame, begin: pd.Timestamp) -> float:
 def needed_gpus(
     source: Source, programmes: Sequence[PlannedWork], settings: Settings, by: str | None = None, name: str = ""
 ) -> Need:
-    """Need of the log, or of one of its pools, and of the programmes.
-
-    `by`, `name`: key and name of the pool, such as ``"gpu_type"`` and ``"A100"``; one that is not used needs none.
-    """
+    """Need of the log, or of one of its pools (none of one that is not used), and of the programmes."""
     wait = source.settings.wait
     target = None if wait is None else wait_target(wait, settings.wait_share)
     try:
@@ -311,10 +303,7 @@ def recent_shares_in_time(need: Need, source: Source, settings: Settings) -> tup
 
 
 def plan_for_waits(need: Need, installed: float, settings: Settings) -> WaitPlan:
-    """GPUs with which jobs start in time in the four weeks after the arrival of an order, and waits on others.
-
-    `installed`: GPUs installed. `settings`: ``service_level`` is read.
-    """
+    """GPUs with which jobs start in time in the four weeks after the arrival of an order, and waits on others."""
     if need.target is None:
         raise InputError("this is usage over time and no jobs, so how long they would wait is not known.")
     needed = need.samples(need.log_end + need.lead_time)
@@ -356,10 +345,8 @@ def target_grid(
 ) -> pd.DataFrame:
     """GPUs required for each of some targets, as if it were the stated one, but no fewer than a looser target requires.
 
-    Each target's needs show a growth of their own, whose noise would let some stricter targets require fewer.
-
-    `needs`: as `target_needs` returns them. `stated`: the target among them that is planned for, whose number stands.
-    Returns ``wait``, ``share`` (of the jobs in time), ``probability`` and ``required``, a row each combination.
+    Each target's needs show a growth of their own, whose noise would let some stricter targets require fewer. The
+    number of the stated target stands.
     """
     probabilities = sorted({*SHARES.values(), service_level})
     waits, shares = (list(dict.fromkeys(pair[place] for pair in needs)) for place in (0, 1))
@@ -405,11 +392,7 @@ def other_targets(grid: pd.DataFrame, service_level: float) -> pd.DataFrame:
 def requirement_by_period(
     need: Need, installed: Sequence[float], begins: pd.Series, service_level: float
 ) -> pd.DataFrame:
-    """GPUs required for the four weeks from each time on.
-
-    `installed`: the fewest GPUs there in the four weeks from each time on. Returns ``begin``, ``required_p50``,
-    ``required``, ``installed`` and ``risk``, the probability that those do not suffice.
-    """
+    """GPUs required for the four weeks from each time on, and the ``risk`` that the fewest `installed` are too few."""
     rows = [
         {
             "begin": begin,
@@ -426,8 +409,8 @@ def requirement_by_period(
 def requirement_steps(need: Need, service_level: float) -> pd.DataFrame:
     """From what the log needed to the GPUs required for the four weeks after the arrival of an order.
 
-    Returns ``step`` and ``gpus``; ``attrs``: ``recent_weight``, that of the recent need against the usual one, and
-    ``growth``, the ratio of the need at the arrival of the order to that of now, as far as past needs show growth.
+    ``attrs``: ``recent_weight``, that of the recent need against the usual one, and ``growth``, the ratio of the need
+    at the arrival of the order to that of now, as far as past needs show growth.
     """
     log, begin, days = need.forecast, need.log_end + need.lead_time, need.lead_time / pd.Timedelta("1D")
     steps = {f"needed in {'the last four weeks' if len(log.weekly) > 1 else 'the log'}": log.weekly[0]}
@@ -446,11 +429,7 @@ def requirement_steps(need: Need, service_level: float) -> pd.DataFrame:
 
 
 def programme_table(need: Need, service_level: float) -> pd.DataFrame:
-    """What each programme takes, and its part of the GPUs required.
-
-    Returns ``programme``, ``runs``, ``run_gpus``, ``run_hours`` with its 90 % interval (``-lo-90``, ``-hi-90``) and
-    ``gpu_hours`` (missing of replicas), ``required``: what the requirement falls by without it.
-    """
+    """What each programme takes, and what the requirement falls by without it."""
     begin = need.log_end + need.lead_time
     required = np.ceil(need.at(begin, service_level))
     rows = []
@@ -473,9 +452,6 @@ def range_by_source(need: Need) -> pd.DataFrame:
     variation of past needs where the mean demand of the same window is known (by regression of the changes of their
     logarithms over the lead); bursts: only what mean demand explains of it. A share is what the variance of the need
     falls by, over the sum of these falls.
-
-    Returns ``known`` (``"nothing"``, then what is switched off), ``required_lo`` and ``required_hi`` (the 5 and 95 %
-    quantiles), ``range_share``.
     """
     begin, log = need.log_end + need.lead_time, need.forecast
     ahead = max(round(need.lead_time / _WEEK) + 4, 1)

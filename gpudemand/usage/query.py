@@ -47,8 +47,8 @@ _FIRST, _LAST = (
 def _create_typed_view(db: duckdb.DuckDBPyConnection, name: str, tz: object) -> list[str]:
     """Create the view ``typed`` of ``stored``: keys, microseconds of UTC, GPUs, status, and why a cell is unreadable.
 
-    A column that is lacking is NULL. `name`: name of the log, for messages. `tz`: zone of times without one, which
-    `TimeParser` localizes, as it does for `read_jobs`. Returns sentences on cells that are unreadable and not needed.
+    A column that is lacking is NULL. `TimeParser` localizes times, as for `read_jobs`. Returns sentences on cells that
+    are unreadable and not needed.
     """
     kinds = {row[0]: str(row[1]) for row in db.execute("DESCRIBE SELECT * FROM stored").fetchall()}
     hint = "read it with read_jobs(path, format=...), or convert it with `gpudemand convert`."
@@ -240,11 +240,7 @@ _LIMITS = replace(LIMITS, size=NO_LIMITS.size, rows=NO_LIMITS.rows)
 
 
 def _create_stored(db: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """Make the rows of a file the relation ``stored``.
-
-    `path`: a Parquet file or a store of jobs, which are queried in place, or a CSV file, whose fields are copied as
-    text to a table that DuckDB spills to disk.
-    """
+    """Make the rows of a file the relation ``stored``: Parquet and stores in place, CSV as text in a table on disk."""
     if is_store(path) or path.name.endswith(".parquet"):
         files = list(read_store(path).months("jobs").values()) if is_store(path) else [path]
         if not files:
@@ -288,11 +284,7 @@ KEYS = ("user", "group", "cluster", "partition", "qos", "gpu_type", "status")
 
 @dataclass(frozen=True)
 class Bounds:
-    """First and last time of a log in microseconds since 1970, and counts of jobs.
-
-    These are jobs with unknown GPUs, with an unknown end, those that were cancelled while they waited, and those that
-    have not ended.
-    """
+    """First and last time of a log in microseconds since 1970, and counts of jobs."""
 
     begin: int
     until: int
@@ -304,11 +296,10 @@ class Bounds:
 
 @contextmanager
 def open_log(path: Path, by: Sequence[str], *, pending: bool, tz: object = None) -> Iterator[JobLogQuery]:
-    """Open a file of a job log for queries.
+    """Open a file of a job table (Parquet or CSV), or a store, for queries.
 
-    `path`: Parquet or CSV file of a job table, or a store. `by`: columns whose values, joined by ``/``, name a series;
-    empty for the total. `pending`: whether intervals begin at the submit and include waiting. `tz`: zone of times that
-    have none.
+    `by`: columns whose values, joined by ``/``, name a series. `pending`: whether intervals begin at the submit and
+    include waiting.
     """
     with _database_of_file() as db:
         db.execute("SET enable_progress_bar = false")
@@ -464,13 +455,9 @@ class JobLogQuery:
             FROM {self._coded} WHERE NOT waiting AND gpus > 0""")
 
     def wanted(self, until: int) -> Iterator[tuple[IntArray, IntArray, IntArray, FloatArray]]:
-        """As `held`, each job from its submission for as long as it ran.
+        """As `held`, each job from its submission for as long as it ran, an open one as `Runs.expected` says.
 
-        Jobs without an end run for the share of their request that others took that took at least as much of theirs.
-        The others were submitted before the first that still waits: of later ones the short have passed the long.
-        Requests count as the longest run at most. Where there is none, jobs run as long as others of as many GPUs did
-        on average that ran at least as long; those that wait longer, by a factor with which the later ones are as long
-        on average. Sorted, as sums of numbers depend on their order.
+        Sorted, as sums of numbers depend on their order.
         """
         yield from self._batches(f"""SELECT code, submit_us, submit_us + end_us - begin_us, gpus
             FROM {self._coded}

@@ -146,10 +146,7 @@ def gaps_between(times: pd.DatetimeIndex, step: pd.Timedelta) -> list[tuple[pd.T
 
 
 def binned_means(wide: pd.DataFrame, freq: object, step: pd.Timedelta, min_share: float = 0.5) -> pd.DataFrame:
-    """Mean of the samples in each bin, NaN where less than a share of it has samples.
-
-    `wide`: shape (n_times, n_series); samples, each of which stands for the time until `step` later.
-    """
+    """Mean of the samples in each bin, NaN where less than a share of it has samples; `wide`: (n_times, n_series)."""
     offset, times = parse_freq(freq), pd.DatetimeIndex(wide.index)
     edges = bin_edges(times[0], times[-1] + step, offset, times.tz)
     place = edges.searchsorted(times, side="right") - 1
@@ -261,10 +258,7 @@ def _on_calendar(ds: pd.Series, log: LogColumns) -> pd.Series:
 
 
 def check_days(days: bool, times: pd.DatetimeIndex, what: str) -> None:
-    """Refuse times in a zone, which are known to be days of another one.
-
-    `days`: whether all began at midnight, as they were written.
-    """
+    """Refuse times in a zone that all began at midnight (`days`) as written: they are days of another one."""
     if days and not are_midnights(times):
         zone = f"tz={str(times.tz)!r}"
         raise InputError(f"the days in {what!r} are not those of {zone}; leave tz= out, or name the zone of its days.")
@@ -282,8 +276,7 @@ def read_log(
 ) -> pd.DataFrame:
     """Read a job log or, where that is all that there is, usage over time: of Prometheus, a store of it, or a file.
 
-    `format`: of `read_jobs`, or ``prometheus``. Canonical files with ``unique_id``, ``ds`` and ``y`` hold usage.
-    `tz`, `origin`, `limits`, `gpu_share`, `columns`: as for `read_jobs`. Returns as `read_jobs` or `read_usage` does.
+    Parameters are those of `read_jobs`. Canonical files with ``unique_id``, ``ds`` and ``y`` hold usage.
     """
     if format == "canonical" and is_store(path) and not read_store(path).months("jobs"):
         return pulled_usage(path, by="namespace/gpu_type", tz=tz or "UTC")

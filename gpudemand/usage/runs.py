@@ -125,10 +125,7 @@ def _share_of_longer(length: FloatArray, asked: FloatArray, started: BoolArray, 
 
 
 class RunsQuery:
-    """What `JobLogQuery` answers of a file, of a table in memory; see there.
-
-    `jobs`: what `check_jobs` returned. `by`: columns whose values, joined by ``/``, name a series. `runs`: of `jobs`.
-    """
+    """What `JobLogQuery` answers of a file, of a table that `check_jobs` returned; see there."""
 
     def __init__(self, jobs: pd.DataFrame, by: Sequence[str], runs: Runs) -> None:
         self._jobs, self._runs = jobs, runs

@@ -190,11 +190,11 @@ def test_an_interrupted_command_says_how_to_go_on(log, whole, tmp_path, monkeypa
     monkeypatch.setattr(module, "_segmenter", lambda parts, _, size: fit(parts, 2, size))
     done, chunk = [], module._forecast_chunk
 
-    def stop(task):
+    def stop(*task):
         if len(done) == 1:
             raise KeyboardInterrupt
-        done.append(task.number)
-        return chunk(task)
+        done.append(task)
+        return chunk(*task)
 
     monkeypatch.setattr(module, "_forecast_chunk", stop)
     result = CliRunner().invoke(app, arguments)

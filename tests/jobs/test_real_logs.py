@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from gpudemand.jobs import read_jobs, write_swf
+from gpudemand.jobs import read_jobs
 
 PHILLY = "philly-jobs-pollux/philly.csv.gz"
 VENUS = "helios-venus-gpu-jobs/helios_trace.csv.gz"
@@ -108,11 +108,3 @@ def test_dlrm_has_instances_older_and_younger_than_the_trace(traces: Path) -> No
     assert (len(jobs), int(jobs["gpus"].sum())) == (19_572, 6_176)
     assert (jobs["submit"] == pd.Timestamp("2023-01-01", tz="UTC")).sum() == 6_195
     assert (jobs["status"] == "running").sum() == jobs["end"].isna().sum() == 7_686
-
-
-@pytest.mark.slow
-def test_a_real_log_survives_swf(traces: Path, tmp_path: Path) -> None:
-    jobs = read_jobs(traces / KTH, "swf")
-    write_swf(jobs, tmp_path / "kth.swf.gz")
-    again = read_jobs(tmp_path / "kth.swf.gz", "swf")
-    pd.testing.assert_frame_equal(again, jobs.sort_values("submit", kind="stable", ignore_index=True))
