@@ -264,10 +264,6 @@ class Forecaster(BaseEstimator):
         freq : str or offset, optional
             Frequency of the timestamps; inferred when not given.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         InputError
@@ -635,10 +631,6 @@ def adapt(model: Any, *, name: str | None = None, regressors: pd.DataFrame | Non
         A model of another library, as `ExternalForecaster` takes it; a `Forecaster` is returned as it is.
     name, regressors
         As those of `ExternalForecaster`.
-
-    Returns
-    -------
-    Forecaster
 
     Raises
     ------

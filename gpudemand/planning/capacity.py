@@ -330,10 +330,6 @@ class CapacityPlan:
         extra_gpus : float, default=0.0
             GPUs added to each series.
         target_utilization, service_level : float, optional
-
-        Returns
-        -------
-        CapacityPlan
         """
         known = self.known_quantiles()
         quantiles = QuantileTable(known.z, known.values * check_number("growth", growth, 0))

@@ -528,11 +528,6 @@ class RunTimeModel(BaseEstimator):
         ------
         InputError
             If nothing was submitted or nothing had ended by then.
-
-        Returns
-        -------
-        RunTimeModel
-            This object.
         """
         check_number("gpu_weight", self.gpu_weight, 0, 1)
         log = check_jobs(jobs)
@@ -587,10 +582,6 @@ class RunTimeModel(BaseEstimator):
             before a job's submission are used for it.
         ages_s : ndarray of shape (n_jobs, 2), optional
             Youngest and oldest age (s) of each job that matter; the hazard before and after counts as zero.
-
-        Returns
-        -------
-        SurvivalCurves
         """
         check_is_fitted(self, "hazard_")
         jobs = check_jobs(jobs, allow_unknown=True)

@@ -335,10 +335,6 @@ class WhatIf:
         ----------
         scenario : Change or sequence of Change
             Several are applied in order; none is the base case.
-
-        Returns
-        -------
-        CapacityPlan
         """
         return plan_utilization(self.changed_forecast(scenario), installed=self.installed, **self.options)
 

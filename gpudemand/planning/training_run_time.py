@@ -122,11 +122,6 @@ class CostStepTime:
             As for `costs_against_log`.
         startup_s : float, default=60
             Seconds before the first step.
-
-        Returns
-        -------
-        CostStepTime
-            This object.
         """
         jobs = as_pandas(jobs, "jobs")
         done = _completed(jobs[self.knows(jobs)], self, startup_s)
@@ -234,11 +229,6 @@ class TrainingRunTime(BaseEstimator):
             Canonical columns and those of `training_steps` and of `step_time`.
         until : time-like, optional
             Nothing later is used.
-
-        Returns
-        -------
-        TrainingRunTime
-            This object.
         """
         check_number("prior_jobs", self.prior_jobs, 0, open_low=True)
         log = check_jobs(jobs) if until is None else as_of(check_jobs(jobs), parse_timestamp(until))

@@ -105,10 +105,6 @@ class ForecastDisplay(base.Display):
         ------
         InputError
             If the series is not in the frames, or there are several and none is named.
-
-        Returns
-        -------
-        ForecastDisplay
         """
         name = choose_series(check_columns(forecast, ("unique_id", "ds"), "forecast"), unique_id)
         ahead = _series(forecast, name)
@@ -229,10 +225,6 @@ class HorizonErrorDisplay(base.Display):
         ------
         InputError
             If a model or the metric is not known.
-
-        Returns
-        -------
-        HorizonErrorDisplay
         """
         backtest = check_columns(backtest, KEYS, "backtest")
         check_choice("metric", metric, _METRICS)

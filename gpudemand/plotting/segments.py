@@ -106,10 +106,6 @@ class SegmentProfileDisplay(base.Display):
         ------
         InputError
             If labels or names do not fit.
-
-        Returns
-        -------
-        SegmentProfileDisplay
         """
         codes = checked_labels(wide.index, labels)
         called = segment_names(codes, names)
@@ -209,10 +205,6 @@ class SegmentShareDisplay(base.Display):
         ------
         InputError
             If labels or names do not fit.
-
-        Returns
-        -------
-        SegmentShareDisplay
         """
         codes = checked_labels(wide.index, labels)
         by_segment = wide.groupby(codes.to_numpy()).sum().rename(index=segment_names(codes, names)).T
@@ -280,10 +272,6 @@ class SegmentTransitionDisplay(base.Display):
         ------
         InputError
             If the labels are not of equal length, or names do not fit.
-
-        Returns
-        -------
-        SegmentTransitionDisplay
         """
         first = np.asarray(before)
         users = before.index if isinstance(before, pd.Series) else pd.RangeIndex(len(first))
@@ -363,10 +351,6 @@ class RFMDisplay(base.Display):
         ------
         InputError
             If a column is missing, or labels or names do not fit.
-
-        Returns
-        -------
-        RFMDisplay
         """
         table = check_columns(table, ("recency", "frequency", "monetary"), "table of rfm_table")
         codes = checked_labels(table.index, labels)
@@ -460,10 +444,6 @@ class PersistenceDiagramDisplay(base.Display):
         ------
         InputError
             If there is no such user, or no such filtration.
-
-        Returns
-        -------
-        PersistenceDiagramDisplay
         """
         # Imports numba, which other figures do not need.
         from gpudemand.segments import sublevel_persistence, superlevel_persistence

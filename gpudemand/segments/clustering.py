@@ -192,10 +192,6 @@ def select_n_segments(
     within_variance : float, default=0
         Mean square distance of users of one class, added to all distances. 0 if unknown.
 
-    Returns
-    -------
-    Selection
-
     References
     ----------
     C. Hennig, *Cluster-wise assessment of cluster stability*, CSDA 52, 2007; R. Tibshirani, G. Walther and T. Hastie,
