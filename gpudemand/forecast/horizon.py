@@ -61,10 +61,6 @@ class HorizonForecaster(Forecaster):
     season_length : int, optional
         Bins in a season; by default a day for bins below a day, a week for days, a year above.
 
-    Attributes
-    ----------
-    weeks_ : Forecaster
-
     Notes
     -----
     The mean of four weeks is the naive method that is hardest to beat a quarter ahead, hence its weight. On the

@@ -632,12 +632,7 @@ class MoveTo(HardwareChange):
 
 @dataclass(frozen=True)
 class LargerBatch(HardwareChange):
-    """Multiply batch sizes by a factor where memory fits: fewer, longer steps for the same epochs.
-
-    Parameters
-    ----------
-    factor : float
-    """
+    """Multiply batch sizes by a factor where memory fits: fewer, longer steps for the same epochs."""
 
     factor: float = 2.0
 

@@ -245,10 +245,6 @@ class TrainingRunTime(BaseEstimator):
     def predict(self, jobs: pd.DataFrame) -> pd.DataFrame:
         """Predict run times.
 
-        Parameters
-        ----------
-        jobs : DataFrame
-
         Returns
         -------
         DataFrame
