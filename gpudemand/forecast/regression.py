@@ -150,36 +150,17 @@ def extrapolate_from(
 
 def innovations(x: FloatArray, weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
     """One-step errors of each row's autoregression, shape (n_rows, n_times - max(lags))."""
-    return _innovations(np.ascontiguousarray(x), weights, np.array(lags))
-
-
-@compiled
-def _innovations(x: FloatArray, weights: FloatArray, lags: IntArray) -> FloatArray:
-    longest = lags.max()
-    errors = x[:, longest:].copy()
-    for row in range(len(x)):
-        for place in range(lags.size):
-            weight, first = weights[row, place], longest - lags[place]
-            for time in range(errors.shape[1]):
-                errors[row, time] -= weight * x[row, first + time]
+    errors = x[:, max(lags) :].copy()
+    for place, lag in enumerate(lags):
+        errors -= weights[:, [place]] * x[:, max(lags) - lag : x.shape[1] - lag]
     return errors
 
 
 def innovations_adjoint(errors: FloatArray, weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
     """Transpose of the linear map `innovations`, shape (n_rows, n_times)."""
-    return _innovations_adjoint(np.ascontiguousarray(errors), weights, np.array(lags))
-
-
-@compiled
-def _innovations_adjoint(errors: FloatArray, weights: FloatArray, lags: IntArray) -> FloatArray:
-    longest = lags.max()
-    x = np.zeros((len(errors), errors.shape[1] + longest))
-    x[:, longest:] = errors
-    for row in range(len(errors)):
-        for place in range(lags.size):
-            weight, first = weights[row, place], longest - lags[place]
-            for time in range(errors.shape[1]):
-                x[row, first + time] -= weight * errors[row, time]
+    x = np.hstack([np.zeros((len(errors), max(lags))), errors])
+    for place, lag in enumerate(lags):
+        x[:, max(lags) - lag : x.shape[1] - lag] -= weights[:, [place]] * errors
     return x
 
 
