@@ -19,7 +19,6 @@ from gpudemand.forecast import (
     RidgeAutoregression,
     SeasonalNaive,
     TemporalFactorization,
-    WeekProfile,
     backtest,
     cross_validation,
 )
@@ -33,8 +32,6 @@ from .canaries import long
 LOCAL = [
     (CombinedForecaster(max_origins=8), "h"),
     (LagRegression(), "30min"),
-    (WeekProfile(), "h"),
-    (WeekProfile(), "30min"),
 ]
 SMALL = TemporalFactorization(2)
 SIZES, ONE_PASS = {"a": 10, "b": 4}, backtest._Pass
