@@ -529,12 +529,6 @@ def _solve(
 ANCHORS = ("level", "value")
 
 
-def _penalties(model: RidgeAutoregression | LagRegression) -> tuple[float, float]:
-    """Checked parameters of one of the two forecasters below."""
-    penalty = check_number("penalty", model.penalty, 0, open_low=True)
-    return penalty, check_number("series_penalty", model.series_penalty, 0, open_low=True)
-
-
 class RidgeAutoregression(SeasonalForecaster):
     """Direct ridge regression of every step on lags, rolling means and seasonal profiles, pooled over series.
 
@@ -592,15 +586,17 @@ class RidgeAutoregression(SeasonalForecaster):
 
     def _seasonal_paths(self, y: FloatArray, origins: IntArray, h: int, seasonality: Seasonality) -> FloatArray:
         anchor, history = check_choice("anchor", self.anchor, ANCHORS), History.of(y, seasonality.season)
-        return DirectRegression(history, origins, seasonality, anchor, *_penalties(self)).forecast(h)
+        shared = check_number("penalty", self.penalty, 0, open_low=True)
+        own = check_number("series_penalty", self.series_penalty, 0, open_low=True)
+        return DirectRegression(history, origins, seasonality, anchor, shared, own).forecast(h)
 
 
 #: Newest bins, and bins before the same phase of earlier seasons, that are regressors one by one.
 _NEWEST = 4
 #: Seasons in the mean season of `LagRegressors` where there is no longer one.
 _SHORT_SEASONS = 4
-#: See `DirectRegression`.
-_SMALL_SAMPLE_PENALTY = 0.02
+#: See `DirectRegression`. The first two are as the penalties of `RidgeAutoregression`.
+_LAG_PENALTIES, _SMALL_SAMPLE_PENALTY = (1e-4, 30.0), 0.02
 
 
 @dataclass(frozen=True)
@@ -662,10 +658,6 @@ class LagRegression(SeasonalForecaster):
     season_length : int or (int, int), optional
         Bins in a season, or in a shorter and a longer one: ``(108, 756)`` for days of 18 hours in steps of ten minutes.
         By default those of the calendar. A season is used when the history holds two of it.
-    penalty : float, default=1e-4
-        On squared coefficients, in units of the variance of their regressor.
-    series_penalty : float, default=30
-        On the departures of a series from the shared coefficients, in bins of history.
 
     Notes
     -----
@@ -688,16 +680,8 @@ class LagRegression(SeasonalForecaster):
     True
     """
 
-    def __init__(
-        self,
-        season_length: int | Sequence[int] | None = None,
-        *,
-        penalty: float = 1e-4,
-        series_penalty: float = 30.0,
-    ) -> None:
+    def __init__(self, season_length: int | Sequence[int] | None = None) -> None:
         self.season_length = season_length
-        self.penalty = penalty
-        self.series_penalty = series_penalty
 
     def _season(self) -> int:
         return self._seasons().season
@@ -715,8 +699,8 @@ class LagRegression(SeasonalForecaster):
         return Seasonality(given[0], given[-1])
 
     def _seasonal_paths(self, y: FloatArray, origins: IntArray, h: int, seasonality: Seasonality) -> FloatArray:
-        history, options = History.of(y, seasonality.season), (LagRegressors, _SMALL_SAMPLE_PENALTY)
-        return DirectRegression(history, origins, seasonality, "level", *_penalties(self), *options).forecast(h)
+        options = (*_LAG_PENALTIES, LagRegressors, _SMALL_SAMPLE_PENALTY)
+        return DirectRegression(History.of(y, seasonality.season), origins, seasonality, "level", *options).forecast(h)
 
     def _observable(self, origins: IntArray) -> Iterator[tuple[Seasonality, BoolArray]]:
         """Group origins by the seasons of which they hold two."""

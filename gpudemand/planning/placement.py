@@ -9,8 +9,8 @@ import pandas as pd
 
 from gpudemand._array import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, as_pandas
+from gpudemand.jobs.table import training_steps
 from gpudemand.planning.scenarios import JobCosts
-from gpudemand.planning.training_run_time import training_steps
 
 #: Most moves and swaps of the local search.
 _MAX_ITER = 2000

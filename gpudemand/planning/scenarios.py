@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import InputError, check_choice, check_columns, check_number, nearest, told
 from gpudemand.datasets.devices import PRECISIONS, device
-from gpudemand.jobs.table import as_of, check_jobs, seconds_since, start_times
+from gpudemand.jobs.table import as_of, check_jobs, seconds_since, start_times, training_steps
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.metrics import interval_columns
 from gpudemand.planning.capacity import CapacityPlan, plan_utilization
 from gpudemand.planning.programmes import Programme
 from gpudemand.planning.quantiles import pick_model
-from gpudemand.planning.training_run_time import pooled_variance, random_effects, training_steps
+from gpudemand.planning.training_run_time import pooled_variance, random_effects
 from gpudemand.usage.series import series_codes
 
 #: Start and end of an event that has none.

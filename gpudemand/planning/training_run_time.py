@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._array import STRING, FloatArray
 from gpudemand._validation import InputError, as_numbers, as_pandas, check_columns, check_number, nearest, told
 from gpudemand.datasets.devices import device
-from gpudemand.jobs.table import as_of, check_jobs, seconds_since, start_times
+from gpudemand.jobs.table import as_of, check_jobs, seconds_since, start_times, training_steps
 from gpudemand.jobs.times import parse_timestamp
 
 #: Prior weight of a completion ratio relative to that of a step-time ratio: early ends vary more.
@@ -37,17 +37,6 @@ class CostPredictor(Protocol):
 
     def calibrate(self, jobs: Any, step_time_s: Any) -> Any:
         """Calibrate with measured jobs."""
-
-
-def training_steps(jobs: pd.DataFrame) -> FloatArray:
-    """Steps that jobs train for: ``epochs * ceil(samples / (batch_size * gpus))``, shape (n_jobs,).
-
-    `jobs`: ``gpus``, ``batch_size`` (per GPU), ``epochs`` and ``samples`` (of the training set).
-    """
-    needed = ("gpus", "batch_size", "epochs", "samples")
-    table = check_columns(jobs, needed, "jobs")
-    gpus, batch, epochs, samples = (as_numbers(table[name], f"jobs[{name!r}]") for name in needed)
-    return np.asarray(epochs * np.ceil(samples / (batch * gpus)))
 
 
 class CostStepTime:
@@ -403,7 +392,7 @@ def run_time_ratios(jobs: pd.DataFrame, step_time: StepTime, startup_s: float = 
     return _ratios(known.assign(value=np.log(done["taken_s"] / done["predicted_s"])))
 
 
-def _completed(jobs: pd.DataFrame, step_time: StepTime, startup_s: float) -> pd.DataFrame:
+def _completed(jobs: pd.DataFrame, step_time: StepTime, startup_s: float = 60.0) -> pd.DataFrame:
     """Completed jobs with ``predicted_s`` and ``taken_s`` of their steps together."""
     check_number("startup_s", startup_s, 0)
     log = check_jobs(jobs)
@@ -422,7 +411,7 @@ ALL_NETWORKS = "all"
 
 
 @told("Comparing costs with the log")
-def costs_against_log(jobs: pd.DataFrame, step_time: StepTime, startup_s: float = 60.0) -> pd.DataFrame:
+def costs_against_log(jobs: pd.DataFrame, step_time: StepTime) -> pd.DataFrame:
     """Predicted run times of a log's completed training jobs against what they took, by network and GPU type.
 
     Parameters
@@ -430,9 +419,8 @@ def costs_against_log(jobs: pd.DataFrame, step_time: StepTime, startup_s: float 
     jobs : DataFrame
         Canonical columns and those of `training_steps` and of `step_time`.
     step_time : callable
-        Jobs -> predicted seconds of a step: a `CostStepTime`, or any function of the job table.
-    startup_s : float, default=60
-        Seconds before the first step, which count neither as predicted nor as taken.
+        Jobs -> predicted seconds of a step: a `CostStepTime`, or any function of the job table. A minute before the
+        first step counts neither as predicted nor as taken.
 
     Returns
     -------
@@ -454,7 +442,7 @@ def costs_against_log(jobs: pd.DataFrame, step_time: StepTime, startup_s: float 
     >>> bool(1.25 < found["ratio"].iloc[0] < 1.5)
     True
     """
-    done = _completed(jobs, step_time, startup_s)
+    done = _completed(jobs, step_time)
     keys = ["network", "gpu_type", *(["cluster"] if len(done["cluster"].dropna().unique()) > 1 else [])]
     groups = done.assign(ratio=done["taken_s"] / done["predicted_s"]).groupby(keys, sort=True)
     table = groups[["predicted_s", "taken_s", "ratio"]].median()
