@@ -133,10 +133,7 @@ def mixture_forecast(forecasts: FloatArray, weights: FloatArray, probabilities: 
 
 
 def level_factor(actual: FloatArray, path: FloatArray) -> float:
-    """Ratio of the sums of actuals and forecasts: regressions on bounded errors under-forecast bursts.
-
-    Clipped to [0.5, 2]; 1 where it is within ten percent of that, and where series are negative.
-    """
+    """Ratio of the sums of actuals and forecasts, clipped: regressions on bounded errors under-forecast bursts."""
     total = np.where(np.isnan(actual), 0.0, np.maximum(path, 0.0)).sum()
     if total <= 0 or np.nanmin(actual) < 0:
         return 1.0
@@ -174,10 +171,7 @@ def mean_square(y: FloatArray) -> FloatArray:
 
 
 def bounded_losses(errors: FloatArray, scale: FloatArray) -> FloatArray:
-    """Mean squared errors of each user relative to their mean over methods and a scale, shape (n_methods, n_users).
-
-    They are bounded by the number of methods, so that no single user decides.
-    """
+    """Mean squared errors relative to their mean over methods and a scale, (n_methods, n_users): none decides alone."""
     return errors / (np.square(scale) + errors.mean(axis=0))
 
 

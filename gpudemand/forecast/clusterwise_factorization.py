@@ -38,11 +38,7 @@ def _given_labels(labels: pd.Series, ids: pd.Index) -> pd.Series:
 
 
 class BaselineSegmenter(ClusterMixin, BaseEstimator):
-    """k-means on simple, scale-free features of each user's series.
-
-    Recency, frequency, autocorrelation at one bin and one season, variation, and how the newest season compares with
-    the rest.
-    """
+    """k-means on simple, scale-free features of each user's series."""
 
     def __init__(self, n_clusters: int = 4, *, season_length: int = 7, random_state: int = 0) -> None:
         self.n_clusters = n_clusters

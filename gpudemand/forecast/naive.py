@@ -149,10 +149,7 @@ def _medians(values: FloatArray) -> FloatArray:
 
 
 def seasonal_profile(y: FloatArray, season: int) -> FloatArray:
-    """Mean of each phase of the season, shape (n_series, season); the first phase is the one that follows the history.
-
-    Phases without any value take the mean of the series.
-    """
+    """Mean of each phase, (n_series, season), the next one first; phases without any value have that of the series."""
     seasons = y[:, y.shape[1] % season :].reshape(y.shape[0], -1, season)
     known = ~np.isnan(seasons)
     total, count = np.where(known, seasons, 0.0), known.sum(axis=1)

@@ -476,10 +476,7 @@ class DirectRegression:
 def _equations_by_stop(
     x: FloatArray, target: FloatArray, mask: FloatArray, stops: IntArray
 ) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
-    """Gram matrices and right-hand sides of the times before each stop, a batch of stops at a time.
-
-    Shapes (n_stops, n_series, p, p) and (n_stops, n_series, p).
-    """
+    """Gram matrices, (n_stops, n_series, p, p), and right-hand sides of the times before each stop, in batches."""
     n, p, _ = x.shape
     starts, width = np.append(0, stops[:-1]), max(int(_BATCH // (n * p * p)), 1)
     total_gram, total_right = np.zeros((n, p, p)), np.zeros((n, p))

@@ -37,28 +37,19 @@ POOLED_BY = ("gpu_type", "partition", "cluster")
 
 
 class Pool(NamedTuple):
-    """Interchangeable GPUs, and the jobs that wait for them.
+    """Interchangeable GPUs, and the jobs that wait for them."""
 
-    `name`: empty if there is only one. `rows`: shape (n_jobs,); rows of the job table. `change_at`: shape
-    (n_changes,); times in nanoseconds since 1970, ascending, from which on `gpus` holds. `gpus`: shape (n_changes,).
-    `node_gpus`: infinite for GPUs that are not on nodes.
-    """
-
-    name: str
-    rows: IntArray
-    change_at: IntArray
-    gpus: FloatArray
-    node_gpus: float
+    name: str  # empty if there is only one
+    rows: IntArray  # (n_jobs,), of the job table
+    change_at: IntArray  # (n_changes,), times in nanoseconds since 1970, ascending, from which on `gpus` holds
+    gpus: FloatArray  # (n_changes,)
+    node_gpus: float  # infinite for GPUs that are not on nodes
 
 
 def pools_of(
     jobs: pd.DataFrame, capacity: Capacity, gpus_per_node: float | Mapping[str, float] | None = None
 ) -> list[Pool]:
-    """Split jobs into pools with their capacity over time.
-
-    `jobs`: canonical columns, and ``partition`` where pools are partitions. `capacity`: see
-    `gpudemand.planning.queue.simulate_queue`.
-    """
+    """Split jobs (``partition`` where pools are partitions) into pools with their capacity over time."""
     by_pool: dict[str, Any] = {"": capacity}
     names = np.full(len(jobs), "", dtype=object)
     if _is_mapping(capacity):

@@ -170,11 +170,10 @@ class DurationHazard(BaseEstimator):
     ) -> DurationHazard:
         """Fit to durations, of which some are right-censored.
 
-        `X`: shape (n, n_features); naN where unknown. `duration_s`: shape (n,); seconds; for those not `ended`, the
+        `X`: shape (n, n_features); NaN where unknown. `duration_s`: shape (n,); seconds; for those not `ended`, the
         seconds so far. `ended`: shape (n,); false where censored. `clock_s`: shape (n,); start of each duration:
         seconds of local time since any Thursday at midnight, such as 1970-01-01. `weight`: shape (n,). `scales`:
         columns of `X` with the logarithm of an expected duration (s), relative to which ages are a feature too.
-        Returns this object.
         """
         if not ended.any():
             raise InputError("no job in the log has ended, so nothing says how long jobs run.")

@@ -49,10 +49,7 @@ class NetworkCosts(JobCosts, Protocol):
 
 
 def recent_workload(jobs: pd.DataFrame, origin: pd.Timestamp, days: int) -> pd.DataFrame:
-    """Jobs that ran or came in the days before an origin, with the GPU-hours that they held in these days.
-
-    Returns columns of `jobs`, and ``gpu_hours``.
-    """
+    """Jobs that ran or came in the days before an origin, with the ``gpu_hours`` that they held in these days."""
     known, since = as_of(jobs, origin), origin - pd.Timedelta(days=days)
     recent = known[(known["end"].fillna(origin) > since) | (known["submit"] >= since)]
     ran = seconds_since(recent["end"].fillna(origin), start_times(recent).clip(lower=since))

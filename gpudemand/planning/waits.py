@@ -64,10 +64,7 @@ def expected_queueing(
 
 
 def with_expected_ends(jobs: pd.DataFrame, until: pd.Timestamp | None = None) -> pd.DataFrame:
-    """The log with the expected ends of jobs that had none, in new rows 0, 1, ...; see `run_seconds`.
-
-    Those that wait start at its end, `until`, at the earliest.
-    """
+    """The log, rows 0, 1, ..., with expected ends where it has none; jobs that wait start at `until` or later."""
     log = jobs.reset_index(drop=True)
     unfinished, begin = log["end"].isna(), start_times(log)
     run = pd.to_timedelta(pd.Series(run_seconds(log), log.index), unit="s")

@@ -321,11 +321,7 @@ class JointModel:
 
 
 class ConsensusModel:
-    """The method of Rivera-Castro et al.: homology of a sample of users, consensus of three clusterings, a classifier.
-
-    Its stages are those of the notes of `TopologicalSegmenter`. The sublevel statistics that the classifier sees take
-    microseconds.
-    """
+    """The method of Rivera-Castro et al.: homology of a sample of users, three clusterings, a classifier."""
 
     blocks: tuple[str, ...] = PARTS
 
