@@ -27,7 +27,7 @@ def library() -> dict[str, list[str]]:
     Examples
     --------
     >>> names = library()
-    >>> "gpudemand.ETS" in names["gpudemand.forecast"], "gpudemand.forecast.Theta" in names["gpudemand.forecast"]
+    >>> "gpudemand.ETS" in names["gpudemand.forecast"], "gpudemand.forecast.TSB" in names["gpudemand.forecast"]
     (True, True)
     >>> "gpudemand.Study" in names["gpudemand"]
     True

@@ -107,7 +107,6 @@ from .datasets.devices import device as device
 from .datasets.devices import devices as devices
 from .forecast import SBA as SBA
 from .forecast import TSB as TSB
-from .forecast import AnalogueForecaster as AnalogueForecaster
 from .forecast import DoubleSeasonalSmoothing as DoubleSeasonalSmoothing
 from .forecast import ExternalForecaster as ExternalForecaster
 from .forecast import HorizonForecaster as HorizonForecaster
@@ -118,7 +117,6 @@ from .forecast import RidgeAutoregression as RidgeAutoregression
 from .forecast import SeasonallyAdjustedNaive as SeasonallyAdjustedNaive
 from .forecast import SeasonalMedian as SeasonalMedian
 from .forecast import ShortHistoryWarning as ShortHistoryWarning
-from .forecast import Theta as Theta
 from .forecast import find_outages as find_outages
 from .forecast import longest_horizon as longest_horizon
 from .forecast import mask_outages as mask_outages
@@ -136,9 +134,7 @@ from .planning import TrainingRunTime as TrainingRunTime
 from .planning import WaitPlan as WaitPlan
 from .planning import demand_cross_validation as demand_cross_validation
 from .planning import effective_capacity as effective_capacity
-from .planning import fewer_gpus as fewer_gpus
 from .planning import place_jobs as place_jobs
-from .planning import plan_backtest as plan_backtest
 from .planning import plan_waits as plan_waits
 from .segments import persistence_statistics as persistence_statistics
 from .segments import rfm_table as rfm_table

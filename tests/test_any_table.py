@@ -153,7 +153,6 @@ CALLS = {
     "CostStepTime.calibrate": lambda jobs, _: calibrated(jobs),
     "CostStepTime.knows": lambda jobs, _: cost_step_time().knows(jobs),
     "fixed_length": lambda jobs, _: planning.fixed_length(jobs),
-    "fewer_gpus": lambda jobs, _: gd.fewer_gpus(jobs, {}),
     "true_step_time": lambda jobs, _: datasets.true_step_time(jobs),
     "predicted_times": lambda jobs, _: np.hstack(planning.predicted_times(jobs, ["A100", "H100"], Costs())),
 }

@@ -39,8 +39,6 @@ USAGE_CALLS = {
     "find_outages": lambda usage: gd.find_outages(usage),
     "mask_outages": lambda usage: gd.mask_outages(usage, OUTAGES).sort_values(["unique_id", "ds"]),
     "Forecaster.fit": lambda usage: gd.LastValueProfile().fit(usage).predict(h=3, level=[80]),
-    "AnalogueForecaster.fit": lambda usage: gd.AnalogueForecaster().fit(usage).predict(USAGE, h=2),
-    "AnalogueForecaster.predict": lambda usage: gd.AnalogueForecaster().fit(USAGE).predict(usage, h=2),
     "Panel.from_long": lambda usage: gd.forecast.Panel.from_long(usage).values,
     "JobDemandModel.fit": lambda usage: gd.JobDemandModel(combine=False).fit(LOG, usage).predict(h=2),
 }

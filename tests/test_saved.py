@@ -10,19 +10,19 @@ import gpudemand as gd
 from gpudemand._validation import InputError
 from gpudemand.forecast import (
     ETS,
+    TSB,
     CombinedForecaster,
     DecayedMeanRegression,
     ExternalForecaster,
     Naive,
     SeasonalMedian,
     TemporalFactorization,
-    WeekProfile,
 )
 from tests.forecast.canaries import frame
 
 MODELS = [
     CombinedForecaster(),
-    CombinedForecaster([Naive(), SeasonalMedian(7, 4), WeekProfile()], max_origins=9),
+    CombinedForecaster([Naive(), SeasonalMedian(7, 4), TSB()], max_origins=9),
     DecayedMeanRegression(),
     ETS(),
     TemporalFactorization(n_factors=1, lags=(1, 7)),

@@ -12,8 +12,9 @@ import pandas as pd
 from sklearn.cluster import KMeans
 
 from benchmarks.forecast import means
+from benchmarks.forecast.baselines import Theta
 from benchmarks.forecast.origins import Origins
-from gpudemand.forecast import Panel, Theta
+from gpudemand.forecast import Panel
 from gpudemand.segments import LogSpectrum, PersistenceCurves
 
 TITLE = (

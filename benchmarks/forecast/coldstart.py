@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans
 
 from benchmarks.forecast import load, users
 from benchmarks.forecast.origins import Origins
-from gpudemand.forecast import AnalogueForecaster, Panel
+from gpudemand.forecast import Panel
 from gpudemand.metrics import pinball
 
 TITLE = "Cold start: users with 0, 1 and 3 days of history, the 3 days that follow, mean pinball loss of nine deciles"
@@ -29,13 +29,10 @@ def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
 
 def _scores(panel: Panel, m: int) -> dict[str, float]:
     held_out = np.array([zlib.crc32(str(name).encode()) % 5 == 0 for name in panel.ids])
-    usage = panel.long_frame(panel.times, {"y": panel.values})
-    known = usage[~usage["unique_id"].isin(panel.ids[held_out])]
-    model = AnalogueForecaster().fit(known, freq=panel.freq)
-    new = AnalogueForecaster().fit(usage[usage["unique_id"].isin(panel.ids[held_out])], freq=panel.freq)
-    others, aged = _whole(model.aligned_, m), _whole(new.aligned_, m)
+    known, new = (aligned(panel.values[rows]) for rows in (~held_out, held_out))
+    others, aged = _whole(known, m), _whole(new, m)
     past, truth = aged[:, :m], aged[:, m:]
-    paths = {"analogues": model.quantiles(past if m else np.zeros((len(aged), 1)), HORIZON, list(SHARES))}
+    paths = {"analogues": analogues(known, past, HORIZON, SHARES)}
     labels, mine = _segments(others[:, :m], past)
     for name, (theirs, own) in {
         "of all": (np.zeros(len(others), int), np.zeros(len(aged), int)),
@@ -48,6 +45,45 @@ def _scores(panel: Panel, m: int) -> dict[str, float]:
         paths[f"quantiles {name}"] = np.stack([np.quantile(group, SHARES, axis=0) for group in groups], 1)[:, own]
     paths["own mean"] = np.broadcast_to(past.mean(axis=1)[None, :, None] if m else 0.0, (9, *truth.shape))
     return {"users": len(aged)} | {name: _loss(truth, path) for name, path in paths.items()}
+
+
+def aligned(y: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    """Use since the first use of each user with any, NaN beyond the end of the history."""
+    y = np.nan_to_num(y)
+    y = y[(y != 0).any(axis=1)]
+    place = (y != 0).argmax(axis=1)[:, None] + np.arange(y.shape[1])
+    return np.where(place < y.shape[1], np.take_along_axis(y, np.minimum(place, y.shape[1] - 1), axis=1), np.nan)
+
+
+def analogues(known: np.ndarray, past: np.ndarray, h: int, shares: np.ndarray, n: int = 50) -> np.ndarray:  # type: ignore[type-arg]
+    """Quantiles of new users' next bins by their nearest neighbours, shape (n_shares, n_users, h).
+
+    A user with m bins of history is compared with the first m bins of the `known` users, as `aligned`, by level, share
+    of active bins and newest bin relative to the level. The later bins of the `n` nearest (a third of all at most;
+    without a history, of all), relative to their level, are the predictive distribution relative to the new level.
+    """
+    m = past.shape[1]
+    others = known[~np.isnan(known[:, : m + h]).any(axis=1), : m + h]
+    if not m:
+        return np.repeat(np.quantile(others, shares, axis=0)[:, None], len(past), axis=1)
+    near = _nearest(_features(others[:, :m]), _features(past), n)
+    outcomes = (others[:, m:] / others[:, :m].mean(axis=1)[:, None])[near] * past.mean(axis=1)[:, None, None]
+    return np.quantile(outcomes, shares, axis=1)
+
+
+def _features(past: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    """Log of the level, twice the share of active bins, and the newest bin relative to the level."""
+    level = past.mean(axis=1)
+    newest = past[:, -1] / np.where(level > 0, level, 1.0)
+    return np.column_stack([np.log(np.maximum(level, 1e-9)), 2 * (past != 0).mean(axis=1), newest])
+
+
+def _nearest(known: np.ndarray, new: np.ndarray, n: int) -> np.ndarray:  # type: ignore[type-arg]
+    """Indices of the nearest rows of `known` for each row of `new`, shape (n_new, n)."""
+    n = min(n, max(len(known) // 3, 10), len(known))
+    blocks = np.array_split(new, max(len(new) * len(known) // 5_000_000, 1))
+    distances = (np.square(block[:, None] - known[None]).sum(axis=2) for block in blocks)
+    return np.concatenate([np.argpartition(distance, n - 1, axis=1)[:, :n] for distance in distances])
 
 
 def _whole(aged: np.ndarray, m: int) -> np.ndarray:  # type: ignore[type-arg]

@@ -14,6 +14,8 @@ from benchmarks.forecast import load
 from benchmarks.forecast.origins import Origins
 from gpudemand._validation import InputError
 from gpudemand.forecast import LagRegression, Panel, TemporalFactorization
+from gpudemand.forecast.factorization import filter_step, one_step_ahead
+from gpudemand.forecast.regression import extrapolate
 from gpudemand.metrics import rmse
 
 TITLE = "Hangzhou metro, exactly 2, 4 and 6 steps ahead from every origin of the last 7 days, RMSE where not zero"
@@ -70,14 +72,41 @@ def _scored(panel: Panel, n_scored: int, method, missing: int | None = None) -> 
 
 
 def _ours(panel: Panel, y: np.ndarray, n_train: int) -> list[np.ndarray]:  # type: ignore[type-arg]
-    # The newest origins are followed by fewer bins than the horizon.
-    times = panel.times.append(panel.future(max(STEPS) - min(STEPS)))
-    padded = np.pad(y, ((0, 0), (0, len(times) - y.shape[1])), constant_values=np.nan)
-    usage = panel.long_frame(times, {"y": padded})
+    usage = panel.long_frame(panel.times, {"y": y})
     model = TemporalFactorization(lags=LAGS).fit(usage[usage["ds"] < panel.times[n_train]], freq=panel.freq)
-    rolled = model.predict_rolling(usage, h=max(STEPS))["TemporalFactorization"].to_numpy()
-    rolled = rolled.reshape(len(y), -1, max(STEPS))
+    rolled = rolling_paths(model, y[:, n_train:], max(STEPS))
     return [_placed(rolled[:, :, h - 1], y.shape, n_train + h - 1) for h in STEPS]
+
+
+def rolling_paths(model: TemporalFactorization, y: np.ndarray, h: int) -> np.ndarray:  # type: ignore[type-arg]
+    """Forecasts of a fitted factorization from every bin after training, shape (n_series, n_new + 1, h), not below 0.
+
+    At every time of the data `y`, shape (n_series, n_new), the latent state is predicted and corrected as far as its
+    penalty allows; the residuals follow. Loadings and autoregressions stay fixed. Later data also correct imputed
+    values, so a forecast is made when the filter is at its origin.
+    """
+    factors, residual_ar, y = model.factors_, model.residual_ar_, y / model.scale_
+    n_seen, n_residuals = factors.latent.shape[1], residual_ar.values.shape[1]
+    latent = np.concatenate([factors.latent, np.empty((len(factors.latent), y.shape[1]))], axis=1)
+    values = np.concatenate([residual_ar.values, np.nan_to_num(y)], axis=1)
+    known = np.concatenate([residual_ar.known, ~np.isnan(y)], axis=1)
+    path = np.empty((len(y), y.shape[1] + 1, h))
+    for new in range(y.shape[1] + 1):
+        past, residuals = latent[:, : n_seen + new], values[:, : n_residuals + new]
+        ahead = extrapolate(past, factors.weights, factors.lags, h)
+        path[:, new] = factors.loadings @ ahead
+        path[:, new] += extrapolate(residuals, residual_ar.weights, residual_ar.lags, h)
+        if new < y.shape[1]:
+            time, predicted = n_residuals + new, one_step_ahead(residuals, residual_ar.weights, residual_ar.lags)
+            state = one_step_ahead(past, factors.weights, factors.lags)
+            seen = known[:, time]
+            loadings = factors.loadings[seen]
+            innovation = (values[:, time] - predicted - factors.intercepts)[seen] - loadings @ state
+            gram = loadings.T @ loadings + model.latent_penalty * np.eye(state.size)
+            latent[:, n_seen + new] = state + np.linalg.solve(gram, loadings.T @ innovation)
+            values[:, time] -= factors.intercepts + factors.loadings @ latent[:, n_seen + new]
+            filter_step(values, known, time, predicted, residual_ar.weights, residual_ar.lags)
+    return np.maximum((path + factors.intercepts[:, None, None]) * model.scale_[..., None], 0.0)
 
 
 def _lags(panel: Panel, y: np.ndarray, n_train: int) -> list[np.ndarray]:  # type: ignore[type-arg]

@@ -7,13 +7,13 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.forecast import load, score
+from benchmarks.forecast.baselines import WeekProfile
 from benchmarks.forecast.origins import Origins
 from gpudemand.forecast import (
     CombinedForecaster,
     DoubleSeasonalSmoothing,
     RidgeAutoregression,
     SeasonalNaive,
-    WeekProfile,
 )
 
 TITLE = "M4 hourly, 414 series, 48 h ahead (published: AutoARIMA 1.03, the winner 0.89)"

@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.forecast import load
+from benchmarks.forecast.baselines import Theta
 from benchmarks.forecast.origins import Origins
 from benchmarks.forecast.sources import USER_LOGS
 from gpudemand import usage_series
-from gpudemand.forecast import CombinedForecaster, Forecaster, Naive, Panel, SeasonalNaive, Theta, adapt
+from gpudemand.forecast import CombinedForecaster, Forecaster, Naive, Panel, SeasonalNaive, adapt
 from gpudemand.forecast.panel import rolling_mean
 from gpudemand.forecast.regression import DecayedMeanRegression
 from gpudemand.jobs import read_jobs

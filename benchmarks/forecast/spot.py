@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.forecast import anchors, load, score
+from benchmarks.forecast.baselines import WeekProfile
 from benchmarks.forecast.origins import Origins
 from gpudemand.forecast import (
     CombinedForecaster,
     DoubleSeasonalSmoothing,
     Panel,
     RidgeAutoregression,
-    WeekProfile,
 )
 
 TITLE = "Spot GPUs, hourly, 24 h ahead, 28 daily origins"

@@ -7,8 +7,8 @@ import pandas as pd
 
 from benchmarks.planning.synthetic import FlawedStepTime
 from gpudemand.datasets import make_cluster
-from gpudemand.jobs.table import seconds_since, start_times
-from gpudemand.planning.training_run_time import OTHERS, run_time_ratios, training_settings, training_steps
+from gpudemand.jobs.table import seconds_since, start_times, training_steps
+from gpudemand.planning.training_run_time import OTHERS, run_time_ratios, training_settings
 
 #: Spread of the errors of predicted step times by network, days of the log, and seconds before the first step.
 _SPREAD, _KNOWN, _STARTUP_S = 0.4, "92D", 60.0

@@ -7,13 +7,8 @@ import pandas as pd
 
 from gpudemand._array import FloatArray
 from gpudemand._validation import InputError, check_columns
-from gpudemand.datasets.simulate import (
-    STARTUP_S,
-    expected_demand,
-    setting_of,
-    training_time,
-    true_step_time,
-)
+from gpudemand.datasets.simulate import STARTUP_S, expected_demand, setting_of, true_step_time
+from gpudemand.jobs.table import training_steps
 
 
 def true_run_time(jobs: pd.DataFrame, truth: pd.DataFrame) -> FloatArray:
@@ -49,7 +44,7 @@ def true_run_time(jobs: pd.DataFrame, truth: pd.DataFrame) -> FloatArray:
     efficiency = jobs["user"].map(truth.set_index("user")["efficiency"]).to_numpy(dtype=float)
     if np.isnan(efficiency).any():
         raise InputError("jobs holds users that truth lacks; pass the two frames of one make_cluster call.")
-    return STARTUP_S + training_time(jobs, true_step_time(jobs) * efficiency)
+    return STARTUP_S + training_steps(jobs) * (true_step_time(jobs) * efficiency)
 
 
 def expected_usage(truth: pd.DataFrame) -> pd.DataFrame:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,10 @@ import pandas as pd
 
 from gpudemand.forecast import CombinedForecaster, Naive, RidgeAutoregression, SeasonallyAdjustedNaive, cross_validation
 from gpudemand.jobs.read import read_jobs
-from gpudemand.metrics import evaluate, pinball
-from gpudemand.planning.backtests import demand_cross_validation, plan_backtest
+from gpudemand.metrics import evaluate, model_names, pinball
+from gpudemand.planning.backtests import demand_cross_validation
 from gpudemand.planning.demand import JobDemandModel
+from gpudemand.planning.quantiles import QuantileTable
 from gpudemand.planning.run_time import RunTimeModel
 from gpudemand.usage.series import usage_series
 
@@ -84,3 +87,41 @@ def next_day(jobs: pd.DataFrame, until: str, n_windows: int) -> tuple[pd.DataFra
         columns = {column: column.replace("JobDemandModel", name) for column in own.columns}
         backtest = backtest.merge(own.rename(columns=columns).drop(columns="y"), on=["unique_id", "ds", "cutoff"])
     return evaluate(backtest, ["wape", "bias", "pinball", "coverage"]), plan_backtest(backtest)
+
+
+def plan_backtest(backtest: pd.DataFrame, service_levels: Sequence[float] = (0.90, 0.95)) -> pd.DataFrame:
+    """Coverage, idle GPUs and shortage of the capacity plans that forecasts would have led to.
+
+    The plan of each cutoff is that of `plan_capacity` at full utilization: the highest quantile of demand, at the
+    service level, in the window. The plan of hindsight is the highest demand in the window.
+
+    `backtest` is that of `cross_validation` or `demand_cross_validation` with levels. By model and service level:
+    ``coverage``, the share of bins with demand at or below that bin's quantile (nominally the level); ``held``, the
+    share of bins with demand at or below the plan; ``idle`` and ``short``, GPUs planned beyond demand and demand beyond
+    the plan, relative to demand; ``regret``, the absolute difference from the plan of hindsight, relative to demand.
+    """
+    pairs = itertools.product(model_names(backtest), service_levels)
+    rows = {(model, share): _score_plan(backtest, model, share) for model, share in pairs}
+    table = pd.DataFrame.from_dict(rows, orient="index")
+    table.index = pd.MultiIndex.from_tuples(rows, names=["model", "service_level"])
+    return table
+
+
+def _score_plan(backtest: pd.DataFrame, model: str, share: float) -> dict[str, float]:
+    known = backtest[backtest["y"].notna() & backtest[model].notna()]
+    quantile = QuantileTable.from_forecast(known, model).quantile(share)
+    y = known["y"].to_numpy(dtype=float)
+    window = known.groupby(["unique_id", "cutoff"], sort=False).ngroup()
+    plan = pd.Series(quantile).groupby(window.to_numpy()).transform("max").to_numpy()
+    hindsight = pd.Series(y).groupby(window.to_numpy()).transform("max").to_numpy()
+    return {
+        "coverage": float((y <= quantile).mean()),
+        "held": float((y <= plan).mean()),
+        "idle": _relative(np.maximum(plan - y, 0), y),
+        "short": _relative(np.maximum(y - plan, 0), y),
+        "regret": _relative(np.abs(plan - hindsight), y),
+    }
+
+
+def _relative(amount: np.ndarray, y: np.ndarray) -> float:
+    return float(amount.sum() / y.sum()) if y.sum() > 0 else np.nan

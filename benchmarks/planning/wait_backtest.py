@@ -14,7 +14,6 @@ from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.jobs.table import check_jobs, gave_up, seconds_since
 from gpudemand.planning.queue import simulate_queue
 from gpudemand.planning.queue_kernels import POLICIES
-from gpudemand.planning.run_time import RunTimeModel
 from gpudemand.planning.waits import effective_capacity, mean_and_p95, with_expected_ends
 from gpudemand.units import parse_duration
 
@@ -33,7 +32,6 @@ def wait_backtest(
     window: str | pd.Timedelta = "28D",
     policy: str = "easy",
     level: float = 80,
-    run_time: RunTimeModel | None = None,
 ) -> WaitBacktest:
     """Predict the waits of each window of a log from those before it, and from simulations of its own jobs.
 
@@ -54,8 +52,6 @@ def wait_backtest(
         See `simulate_queue`.
     level : float, default=80
         Percent of windows that the band is to cover.
-    run_time : RunTimeModel, optional
-        Expects how long jobs without an end run; by default one that is fitted to `jobs`.
 
     Returns
     -------
@@ -80,7 +76,7 @@ def wait_backtest(
     """
     check_choice("policy", policy, POLICIES)
     most, share = check_number("installed", installed, 0, open_low=True), check_number("level", level, 1, 99) / 100
-    log = with_expected_ends(check_jobs(jobs), run_time)
+    log = with_expected_ends(check_jobs(jobs))
     log = log[(log["gpus"] > 0) & ~gave_up(log)]
     edges = pd.date_range(log["submit"].min(), log["submit"].max(), freq=parse_duration(window))
     if len(edges) < 4:

@@ -17,7 +17,7 @@ from scipy.special import ndtr, ndtri
 from gpudemand._array import STRING, BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, as_numbers, check_choice, check_columns, check_number, shorten
 from gpudemand.jobs.schema import EARLIEST, LATEST
-from gpudemand.jobs.table import as_jobs
+from gpudemand.jobs.table import as_jobs, training_steps
 from gpudemand.jobs.times import read_timestamp
 
 
@@ -314,13 +314,6 @@ def gpu_hours_per_job(users: pd.DataFrame) -> FloatArray:
     return EXPECTED_RUN_SHARE * hours * (_gpu_chances(users) * 2.0**POWERS).sum(axis=1)
 
 
-def training_time(jobs: pd.DataFrame, step_s: FloatArray) -> FloatArray:
-    """Seconds of all steps of a training from those of one."""
-    needed = ("gpus", "batch_size", "epochs", "samples")
-    gpus, batch, epochs, samples = (as_numbers(jobs[name], f"jobs[{name!r}]") for name in needed)
-    return np.asarray(epochs * np.ceil(samples / (batch * gpus)) * step_s)
-
-
 def make_runs(
     users: pd.DataFrame,
     user: IntArray,
@@ -335,7 +328,7 @@ def make_runs(
     log_std = archetype_values(users["archetype"].tolist(), "log_std")[user]
     wanted_h = users["duration_h"].to_numpy()[user] * np.exp(log_std * rng.standard_normal(len(user)))
     runs = _training_lengths(runs, np.minimum(wanted_h, MAX_DURATION_H) * 3600, step_s)
-    full_s = STARTUP_S + training_time(runs, step_s) * np.exp(RUN_NOISE * rng.standard_normal(len(user)))
+    full_s = STARTUP_S + training_steps(runs) * step_s * np.exp(RUN_NOISE * rng.standard_normal(len(user)))
     runs["status"], ran_s, runs["requested_time"] = _endings(full_s, rng)
     runs["submit"] = submit
     runs["start"] = submit + pd.to_timedelta(_waits(runs["gpus"].to_numpy(), rng), unit="s")

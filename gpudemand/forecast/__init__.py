@@ -4,7 +4,6 @@ from gpudemand._validation import UnlikelyUsageWarning
 from gpudemand.forecast.backtest import cross_validation
 from gpudemand.forecast.clusterwise import ClusterwiseForecaster
 from gpudemand.forecast.clusterwise_factorization import ClusterwiseFactorization
-from gpudemand.forecast.coldstart import AnalogueForecaster
 from gpudemand.forecast.combination import CombinedForecaster
 from gpudemand.forecast.events import EventForecaster, find_outages, mask_outages, public_holidays
 from gpudemand.forecast.factorization import TemporalFactorization
@@ -23,18 +22,16 @@ from gpudemand.forecast.naive import (
     SeasonallyAdjustedNaive,
     SeasonalMedian,
     SeasonalNaive,
-    WeekProfile,
 )
 from gpudemand.forecast.panel import Panel
 from gpudemand.forecast.reconcile import reconcile
 from gpudemand.forecast.regression import DecayedMeanRegression, LagRegression, RidgeAutoregression
-from gpudemand.forecast.smoothing import ETS, SBA, TSB, DoubleSeasonalSmoothing, HistoricMean, Theta, Zero
+from gpudemand.forecast.smoothing import ETS, SBA, TSB, DoubleSeasonalSmoothing, HistoricMean, Zero
 
 __all__ = [
     "ETS",
     "SBA",
     "TSB",
-    "AnalogueForecaster",
     "ClusterwiseFactorization",
     "ClusterwiseForecaster",
     "CombinedForecaster",
@@ -55,9 +52,7 @@ __all__ = [
     "SeasonallyAdjustedNaive",
     "ShortHistoryWarning",
     "TemporalFactorization",
-    "Theta",
     "UnlikelyUsageWarning",
-    "WeekProfile",
     "Zero",
     "adapt",
     "cross_validation",

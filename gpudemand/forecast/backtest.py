@@ -130,10 +130,7 @@ class _Pass:
 def _in_one_pass(
     model: Forecaster, panel: Panel, h: int, level: Sequence[float] | None, origins: Sequence[int]
 ) -> Sequence[Forecaster]:
-    """The method at each origin: where it fits nothing, fits with the forecasts of one pass over the whole history.
-
-    Not where series, or the newest bins, are missing at an origin.
-    """
+    """The method at each origin, with the forecasts of one pass where nothing is fitted and no series is missing."""
     unfitted, past = [model] * len(origins), level is not None
     missing = np.isnan(panel.values[:, [origin - 1 for origin in origins]]).any()
     too_large = panel.values.size * len(origins) > _ONE_PASS

@@ -12,10 +12,10 @@ from sklearn.base import clone
 
 from gpudemand._array import FloatArray, IntArray, solve_each
 from gpudemand._validation import InputError, check_number, check_seed
-from gpudemand.forecast.clusterwise_factorization import BaselineSegmenter, ClusterwiseFactorization, InitialPartition
+from gpudemand.forecast.clusterwise_factorization import BaselineSegmenter, ClusterwiseFactorization, initial_labels
 from gpudemand.forecast.combination import inverse_loss_weights, weighted_trimmed_mean
-from gpudemand.forecast.factorization import InductiveForecaster, TemporalFactorization
-from gpudemand.forecast.forecaster import last_known, positive_int
+from gpudemand.forecast.factorization import TemporalFactorization
+from gpudemand.forecast.forecaster import Forecaster, last_known, positive_int
 from gpudemand.forecast.naive import seasonal_profile
 from gpudemand.forecast.panel import Panel, row_means, week_of
 
@@ -133,10 +133,7 @@ def mixture_forecast(forecasts: FloatArray, weights: FloatArray, probabilities: 
 
 
 def level_factor(actual: FloatArray, path: FloatArray) -> float:
-    """Ratio of the sums of actuals and forecasts: regressions on bounded errors under-forecast bursts.
-
-    Clipped to [0.5, 2]; 1 where it is within ten percent of that, and where series are negative.
-    """
+    """Ratio of the sums of actuals and forecasts, clipped: regressions on bounded errors under-forecast bursts."""
     total = np.where(np.isnan(actual), 0.0, np.maximum(path, 0.0)).sum()
     if total <= 0 or np.nanmin(actual) < 0:
         return 1.0
@@ -174,10 +171,7 @@ def mean_square(y: FloatArray) -> FloatArray:
 
 
 def bounded_losses(errors: FloatArray, scale: FloatArray) -> FloatArray:
-    """Mean squared errors of each user relative to their mean over methods and a scale, shape (n_methods, n_users).
-
-    They are bounded by the number of methods, so that no single user decides.
-    """
+    """Mean squared errors relative to their mean over methods and a scale, (n_methods, n_users): none decides alone."""
     return errors / (np.square(scale) + errors.mean(axis=0))
 
 
@@ -266,7 +260,7 @@ _COMPONENTS = ["factorization", "global", "clusters"]
 _LOSSES = ["partition", "n_clusters", "loss"]
 
 
-class ClusterwiseForecaster(InductiveForecaster):
+class ClusterwiseForecaster(Forecaster):
     """Clusterwise combination of a temporal factorization with naive forecasts.
 
     A forecast is a linear combination of a factorization with the user's newest value, season and means. The
@@ -283,7 +277,7 @@ class ClusterwiseForecaster(InductiveForecaster):
     Parameters
     ----------
     segmenter : clusterer, Series, mapping or None
-        Initial partition: anything with ``fit`` and ``predict`` on a wide frame (a row a user), such as
+        Initial partition: anything with ``fit`` and ``labels_`` on a wide frame (a row a user), such as
         `gpudemand.TopologicalSegmenter`, or labels by ``unique_id``. By default k-means on simple
         features.
     factorization : TemporalFactorization or ClusterwiseFactorization, optional
@@ -390,18 +384,6 @@ class ClusterwiseForecaster(InductiveForecaster):
             self._memo[key] = compute(y, *options)
         return self._memo[key]
 
-    def _path_of_new(self, new: Panel, h: int) -> FloatArray:
-        y, point = self.panel_.values, np.maximum(self.factorization_.fold_in(new.values).forecast(h), 0.0)
-        if not self._origins(y.shape[1], h).size:
-            return point
-        forecasts, evidence, paths = self._with_base_forecasts(point, new.values), self._evidence(y, h), [point]
-        for choice in _with_global(self.choice_):
-            weights, posterior = self._fit_clusters(y, evidence, choice)
-            partition = self._once(self._partition, y, choice)
-            paths.append(mixture_forecast(forecasts, weights, partition.means_of_new(new.wide(), posterior)))
-        weights = self._once(self._select, y).weights.mean(axis=1)
-        return weighted_trimmed_mean(np.stack(paths), weights[:, None, None])
-
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         if not self._origins(y.shape[1], h).size:
             return self._factorized(y, h)
@@ -425,16 +407,16 @@ class ClusterwiseForecaster(InductiveForecaster):
     def _fit_clusters(self, y: FloatArray, evidence: Evidence, choice: int) -> tuple[FloatArray, FloatArray]:
         """Coefficients of each cluster from earlier origins of a history, and its probability for each user."""
         past, actual, equations, shared = evidence
-        segments, cost = self._once(self._partition, y, choice).labels, _SWITCHING_COST
+        segments, cost = self._once(self._partition, y, choice), _SWITCHING_COST
         weights = exchange(equations, segments, switching_cost=cost, penalty=_PENALTY, towards=shared).weights
         posterior = membership_posterior(membership_costs(equations, weights, segments, cost))
         return weights * level_factor(actual, mixture_forecast(past, weights, posterior)), posterior
 
-    def _partition(self, y: FloatArray, place: int) -> InitialPartition:
+    def _partition(self, y: FloatArray, place: int) -> IntArray:
         # To choose the number of segments takes most of the time of a segmenter: again when the history has doubled.
         doubled = 1 << (y.shape[1].bit_length() - 1)
         segmenter = self._once(self._with_number, y[:, :doubled], place)
-        return InitialPartition.of(segmenter, self.panel_.with_history(y).wide())
+        return initial_labels(segmenter, self.panel_.with_history(y).wide())
 
     def _with_number(self, y: FloatArray, place: int) -> Any:
         """An initial segmenter, with the number of segments in a history if it chooses it itself."""
@@ -484,6 +466,6 @@ class ClusterwiseForecaster(InductiveForecaster):
 
     def _loss_table(self, y: FloatArray, losses: FloatArray) -> pd.DataFrame:
         names = ["global", *map(str, self._segmenters[1:])]
-        counts = [int(self._once(self._partition, y, n).labels.max()) + 1 for n in range(len(names))]
+        counts = [int(self._once(self._partition, y, n).max()) + 1 for n in range(len(names))]
         share = np.divide(losses, losses[0], out=np.ones_like(losses), where=losses[0] > 0)
         return pd.DataFrame(dict(zip(_LOSSES, (names, counts, share), strict=True)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -15,38 +15,16 @@ from sklearn.utils.extmath import randomized_svd
 
 from gpudemand._array import FloatArray, IntArray, one_thread
 from gpudemand._validation import InputError, check_number, check_seed, shorten
-from gpudemand.forecast.factorization import Fitted, InductiveForecaster, TemporalFactorization
-from gpudemand.forecast.forecaster import positive_int
+from gpudemand.forecast.factorization import TemporalFactorization
+from gpudemand.forecast.forecaster import Forecaster, positive_int
 from gpudemand.forecast.panel import Panel, row_means, row_scales
 
 
-@dataclass(frozen=True)
-class InitialPartition:
-    """Initial labels, and the segmenter that assigns users to them."""
-
-    labels: IntArray  # (n_users,), consecutive from 0
-    names: pd.Index  # what the segmenter calls them
-    segmenter: Any
-
-    @classmethod
-    def of(cls, segmenter: Any, wide: pd.DataFrame) -> InitialPartition:
-        """Segment the users of a wide frame, or look up their given labels."""
-        fitted = None if isinstance(segmenter, pd.Series) else clone(segmenter).fit(wide)
-        given = _given_labels(segmenter, wide.index) if fitted is None else fitted.labels_
-        labels, names = pd.factorize(np.asarray(given), sort=True)
-        return cls(labels.astype(np.int64), pd.Index(names), fitted)
-
-    def labels_of_new(self, wide: pd.DataFrame) -> IntArray:
-        """Labels of users who were not in training, -1 where unknown."""
-        if not hasattr(self.segmenter, "predict"):
-            return np.full(len(wide), -1)
-        return np.asarray(self.names.get_indexer(self.segmenter.predict(wide)), dtype=np.int64)
-
-    def means_of_new(self, wide: pd.DataFrame, values: FloatArray) -> FloatArray:
-        """For users who were not in training, mean rows of the training users with their label, or of all of them."""
-        means = np.vstack([values[self.labels == label].mean(axis=0) for label in range(self.labels.max() + 1)])
-        labels = self.labels_of_new(wide)
-        return np.where(labels[:, None] >= 0, means[labels], values.mean(axis=0))
+def initial_labels(segmenter: Any, wide: pd.DataFrame) -> IntArray:
+    """Labels of the users of a wide frame, consecutive from 0: by a segmenter, or looked up in a Series."""
+    is_given = isinstance(segmenter, pd.Series)
+    labels = _given_labels(segmenter, wide.index) if is_given else clone(segmenter).fit(wide).labels_
+    return pd.factorize(np.asarray(labels), sort=True)[0].astype(np.int64)
 
 
 def _given_labels(labels: pd.Series, ids: pd.Index) -> pd.Series:
@@ -60,11 +38,7 @@ def _given_labels(labels: pd.Series, ids: pd.Index) -> pd.Series:
 
 
 class BaselineSegmenter(ClusterMixin, BaseEstimator):
-    """k-means on simple, scale-free features of each user's series.
-
-    Recency, frequency, autocorrelation at one bin and one season, variation, and how the newest season compares with
-    the rest.
-    """
+    """k-means on simple, scale-free features of each user's series."""
 
     def __init__(self, n_clusters: int = 4, *, season_length: int = 7, random_state: int = 0) -> None:
         self.n_clusters = n_clusters
@@ -73,16 +47,10 @@ class BaselineSegmenter(ClusterMixin, BaseEstimator):
 
     def fit(self, X: pd.DataFrame, y: object = None) -> Self:
         """Cluster the users of a wide frame, shape (n_users, n_timestamps)."""
-        self._scaler = StandardScaler()
-        scaled = self._scaler.fit_transform(self._features(X))
+        scaled = StandardScaler().fit_transform(self._features(X))
         n = min(self.n_clusters, len(np.unique(scaled.round(9), axis=0)))
-        self._model = KMeans(n, n_init=3, random_state=self.random_state).fit(scaled)
-        self.labels_ = self._model.labels_.astype(np.int64)
+        self.labels_ = KMeans(n, n_init=3, random_state=self.random_state).fit(scaled).labels_.astype(np.int64)
         return self
-
-    def predict(self, X: pd.DataFrame) -> IntArray:
-        """Cluster of each user of a wide frame, who need not have been in training."""
-        return np.asarray(self._model.predict(self._scaler.transform(self._features(X))), dtype=np.int64)
 
     def _features(self, X: pd.DataFrame) -> FloatArray:
         y = np.nan_to_num(X.to_numpy(dtype=float))
@@ -186,22 +154,21 @@ _PENALTY, _STARTS = 1.0, 20
 
 
 class ClusterFits(NamedTuple):
-    """Cluster of each series, shape (n_series,), the fit of each cluster's series, and what they come from."""
+    """Cluster of each series, shape (n_series,), what it comes from, and the model of each cluster."""
 
     labels: IntArray
-    fits: tuple[Fitted, ...]
     clusters: UserClusters
     models: tuple[TemporalFactorization, ...]
 
     def forecast(self, h: int) -> FloatArray:
         """Forecast of every series by the factorization of its cluster, shape (n_series, h)."""
         path = np.empty((len(self.labels), h))
-        for label, fitted in enumerate(self.fits):
-            path[self.labels == label] = fitted.forecast(h)
+        for label, model in enumerate(self.models):
+            path[self.labels == label] = model.fitted_.forecast(h)
         return path
 
 
-class ClusterwiseFactorization(InductiveForecaster):
+class ClusterwiseFactorization(Forecaster):
     """Clusterwise regression with matrix factorization: users in clusters, each with latent series of its own.
 
     Users are reassigned to clusters, to lower the squared error of low-rank factorizations of their *training* series
@@ -294,26 +261,16 @@ class ClusterwiseFactorization(InductiveForecaster):
         seed, starts = check_seed(self.random_state), self._starts(y[order], self.panel_.ids[order])
         found = reassign_users(_standardized(y[order]), starts, rank, _PENALTY, max_passes=passes, random_state=seed)
         occupied, labels = np.unique(found.labels[np.argsort(order)], return_inverse=True)
-        found = found._replace(latent=found.latent[occupied])
         models = tuple(self._member(y[labels == k], k, labels) for k in range(len(occupied)))
-        return ClusterFits(labels, tuple(model.fitted_ for model in models), found, models)
-
-    def fold_in(self, y: FloatArray) -> ClusterFits:
-        """Fit new users, shape (n_users, n_times), to the factorization of the cluster that fits each of them best."""
-        labels = _loadings(_standardized(y), self.fitted_.clusters.latent, _PENALTY)[1].argmax(axis=0)
-        fits = tuple(model.fold_in(y[labels == k]) for k, model in enumerate(self.models_))
-        return self.fitted_._replace(labels=labels, fits=fits)
+        return ClusterFits(labels, found, models)
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         return (self.fitted_ if y is self.panel_.values else self.factorize(y)).forecast(h)
 
-    def _path_of_new(self, new: Panel, h: int) -> FloatArray:
-        return self.fold_in(new.values).forecast(h)
-
     def _starts(self, y: FloatArray, ids: pd.Index) -> list[IntArray]:
         """Initial labels by the segmenter, or by k-means on the standardized series, of several seeds."""
         if self.segmenter is not None:
-            return [InitialPartition.of(self.segmenter, replace(self.panel_.with_history(y), ids=ids).wide()).labels]
+            return [initial_labels(self.segmenter, replace(self.panel_.with_history(y), ids=ids).wide())]
         number, scaled = positive_int("n_clusters", self.n_clusters), _standardized(y)
         if number == 1 or len(y) < 4 * number:
             return [np.zeros(len(y), dtype=np.int64)]

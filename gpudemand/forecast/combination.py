@@ -167,10 +167,6 @@ class CombinedForecaster(Forecaster):
     random_state : int, default=0
         Passed to members that have one; the default members are deterministic.
 
-    Attributes
-    ----------
-    members_ : list of Forecaster
-
     Notes
     -----
     Estimated weights of linear combinations, in all the variants tried on the development half of the panels track

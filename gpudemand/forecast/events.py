@@ -333,22 +333,21 @@ def _runs(flags: BoolArray) -> list[tuple[int, int]]:
 DOWN, _DRAINING = 0.1, 0.75
 #: Most bins of a drain.
 _LONGEST_DRAIN = 2
+#: Expected level below which no outage is told from an idle cluster.
+_LEAST_LEVEL = 5.0
 
 
-def find_outages(usage: pd.DataFrame, freq: object = None, *, min_level: float = 5.0) -> pd.DataFrame:
+def find_outages(usage: pd.DataFrame) -> pd.DataFrame:
     """Find times that were probably not recorded, or only in part, in the sum of all series.
 
     A bin is down when the sum is below a tenth of its expectation: the median of the season around it, or of the same
     phase in the seasons before and after, whichever is less, so that a cluster may be empty every night or weekend.
+    Where that is below 5, nothing is reported, because small clusters are often idle.
 
     Parameters
     ----------
     usage : DataFrame
         ``unique_id``, ``ds``, ``y``; missing rows are allowed, and reported.
-    freq : str or offset, optional
-        Frequency of the timestamps; inferred when not given.
-    min_level : float, default=5
-        Expected sum below which nothing is reported, because small clusters are often idle.
 
     Returns
     -------
@@ -366,16 +365,15 @@ def find_outages(usage: pd.DataFrame, freq: object = None, *, min_level: float =
                     start                 end  bins    kind  share
     0 2026-03-05 04:00:00 2026-03-05 08:00:00     4  outage    0.0
     """
-    check_number("min_level", min_level, 0)
-    panel = Panel.from_long(usage, freq, allow_missing=True)
+    panel = Panel.from_long(usage, allow_missing=True)
     total, unrecorded = np.nansum(panel.values, axis=0), np.asarray(np.isnan(panel.values).all(axis=0))
     expected = _expected(total, season_length(panel.freq))
     share = total / np.maximum(expected, np.finfo(float).tiny)
-    down = (share < DOWN) & (expected >= min_level) & ~unrecorded
+    down = (share < DOWN) & (expected >= _LEAST_LEVEL) & ~unrecorded
     rows = [_incident(panel, first, last, "gap", 0.0) for first, last in _runs(unrecorded)]
     for first, last in _runs(down):
         rows += _with_decline(panel, share, first, last)
-    if not down[-1] and expected[-1] >= min_level:
+    if not down[-1] and expected[-1] >= _LEAST_LEVEL:
         # A decline that does not reach zero must be below the usual range of the series.
         rows += _decline(panel, share, share.size, "end", min(_DRAINING, float(np.quantile(share, 0.02))))
     table = pd.DataFrame(rows, columns=["start", "end", "bins", "kind", "share"])

@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from scipy.sparse.linalg import LinearOperator, cg
 from sklearn.utils.extmath import randomized_svd
-from sklearn.utils.validation import check_is_fitted
 
-from gpudemand._array import BoolArray, FloatArray, IntArray, solve_each
+from gpudemand._array import BoolArray, FloatArray, solve_each
 from gpudemand._validation import InputError, check_number, check_seed
-from gpudemand.forecast.forecaster import Forecaster, check_horizon, positive_int
+from gpudemand.forecast.forecaster import Forecaster, positive_int
 from gpudemand.forecast.panel import Panel, row_scales
 from gpudemand.forecast.regression import (
     default_lags,
@@ -226,42 +224,21 @@ class ResidualAR:
     values: FloatArray  # (n_series, n_times), the newest ones, as many as the longest lag; missing ones are imputed
     known: BoolArray  # which of them were observed
     weights: FloatArray  # (n_series, n_lags), shrunk towards the shared ones
-    shared: FloatArray  # (n_lags,)
     lags: tuple[int, ...]
 
     @classmethod
     def fit(cls, data: Data, factors: Factors, penalty: float | None) -> ResidualAR:
         """Fit the residuals of a factorization; without a penalty they are forecast as zero."""
         residuals, lags = _residuals(data, factors), factors.lags
-        if penalty is None:
-            none = np.zeros((len(residuals), len(lags)))
-            return cls._newest(residuals, data.known, none, none[0], lags)
-        weights, shared = fit_shrunk(residuals, lags, penalty)
-        for _ in range(0 if data.known is None else _ITERATIONS):
-            residuals = _imputed(residuals, data.known, weights, lags)
-            weights, shared = fit_shrunk(residuals, lags, penalty)
-        return cls._newest(residuals, data.known, stabilise(weights, lags), shared, lags)
-
-    @classmethod
-    def fold_in(cls, data: Data, factors: Factors, shared: FloatArray) -> ResidualAR:
-        """Residuals of series that were not fitted, forecast by the shared autoregression."""
-        lags = factors.lags
-        weights = np.tile(stabilise(shared[None], lags), (len(data.values), 1))
-        residuals = _imputed(_residuals(data, factors), data.known, weights, lags)
-        return cls._newest(residuals, data.known, weights, shared, lags)
-
-    @classmethod
-    def _newest(
-        cls,
-        residuals: FloatArray,
-        known: BoolArray | None,
-        weights: FloatArray,
-        shared: FloatArray,
-        lags: tuple[int, ...],
-    ) -> ResidualAR:
+        weights = np.zeros((len(residuals), len(lags)))
+        if penalty is not None:
+            weights = fit_shrunk(residuals, lags, penalty)[0]
+            for _ in range(0 if data.known is None else _ITERATIONS):
+                residuals = _imputed(residuals, data.known, weights, lags)
+                weights = fit_shrunk(residuals, lags, penalty)[0]
         values = residuals[:, -max(lags) :].copy()
-        observed = np.ones(values.shape, dtype=bool) if known is None else known[:, -max(lags) :]
-        return cls(values, observed, weights, shared, lags)
+        known = np.ones(values.shape, dtype=bool) if data.known is None else data.known[:, -max(lags) :]
+        return cls(values, known, stabilise(weights, lags), lags)
 
     def forecast(self, h: int) -> FloatArray:
         """Forecast of the residuals, shape (n_series, h)."""
@@ -305,65 +282,6 @@ def filter_step(
     values[:, columns] += gain * (innovation / (1 + np.square(gain).sum(axis=1)))[:, None]
 
 
-def rolling_paths(
-    factors: Factors, residual_ar: ResidualAR, y: FloatArray, h: int, origins: IntArray, penalties: Penalties
-) -> FloatArray:
-    """Forecasts from origins after the training period, shape (n_series, n_origins, h).
-
-    At every time of the data `y`, shape (n_series, n_new), the latent state is predicted and corrected as far as its
-    penalty allows; the residuals follow. Later data also correct imputed values, so a forecast is made when the filter
-    is at its origin.
-    """
-    n_seen, n_residuals = factors.latent.shape[1], residual_ar.values.shape[1]
-    latent = np.concatenate([factors.latent, np.empty((len(factors.latent), y.shape[1]))], axis=1)
-    values = np.concatenate([residual_ar.values, np.nan_to_num(y)], axis=1)
-    known = np.concatenate([residual_ar.known, ~np.isnan(y)], axis=1)
-    path = np.empty((len(y), origins.size, h))
-    for new in range(int(origins[-1]) + 1):
-        past, residuals = latent[:, : n_seen + new], values[:, : n_residuals + new]
-        for place in np.flatnonzero(origins == new):
-            ahead = extrapolate(past, factors.weights, factors.lags, h)
-            path[:, place] = factors.loadings @ ahead
-            path[:, place] += extrapolate(residuals, residual_ar.weights, residual_ar.lags, h)
-        if new < y.shape[1]:
-            time, predicted = n_residuals + new, one_step_ahead(residuals, residual_ar.weights, residual_ar.lags)
-            state = one_step_ahead(past, factors.weights, factors.lags)
-            state = _corrected(factors, state, values[:, time] - predicted, known[:, time], penalties)
-            latent[:, n_seen + new] = state
-            values[:, time] -= factors.intercepts + factors.loadings @ state
-            filter_step(values, known, time, predicted, residual_ar.weights, residual_ar.lags)
-    return path + factors.intercepts[:, None, None]
-
-
-def _corrected(
-    factors: Factors, state: FloatArray, y: FloatArray, known: BoolArray, penalties: Penalties
-) -> FloatArray:
-    """Ridge estimate of the latent state from the data, with the predicted state as its prior mean."""
-    loadings = factors.loadings[known]
-    innovation = y[known] - factors.intercepts[known] - loadings @ state
-    gram = loadings.T @ loadings + penalties.latent * np.eye(state.size)
-    return state + np.linalg.solve(gram, loadings.T @ innovation)
-
-
-def backtest_frame(
-    panel: Panel, times: pd.DatetimeIndex, origins: IntArray, y: FloatArray, columns: dict[str, FloatArray]
-) -> pd.DataFrame:
-    """Columns of shape (n_series, n_origins, h) as a backtest: ``unique_id, ds, cutoff, y`` and the columns.
-
-    `times` are the end of the training period, and every bin after it, with the data `y`, shape (n_series, n_new).
-    """
-    n, _, h = next(iter(columns.values())).shape
-    ahead = origins[:, None] + np.arange(h)
-    keys = {
-        "unique_id": panel.ids.repeat(ahead.size),
-        "ds": times[np.tile(ahead.ravel() + 1, n)],
-        "cutoff": times[np.tile(origins.repeat(h), n)],
-    }
-    frame = pd.DataFrame({**keys, "y": y[:, ahead].ravel(), **{name: path.ravel() for name, path in columns.items()}})
-    frame.attrs = dict(panel.attrs)
-    return frame
-
-
 class Fitted(NamedTuple):
     """Factors, autoregression of their residuals, and scale of each series, shape (n_series, 1)."""
 
@@ -376,42 +294,7 @@ class Fitted(NamedTuple):
         return (self.factors.forecast(h) + self.residual_ar.forecast(h)) * self.scale
 
 
-class InductiveForecaster(Forecaster):
-    """Base class of forecasters that also forecast series which were not in training."""
-
-    def predict_new(self, usage: pd.DataFrame, h: int) -> pd.DataFrame:
-        """Forecast series that were not in training, from their own history and what was learned in training.
-
-        Parameters
-        ----------
-        usage : DataFrame
-            ``unique_id``, ``ds``, ``y`` of the new series, at the timestamps of the training series; others are
-            ignored.
-        h : int
-            Bins after the training period.
-
-        Returns
-        -------
-        DataFrame
-            ``unique_id``, ``ds`` and a column named after the class. A series without a value in the training period
-            is forecast as zero by a factorization.
-
-        Raises
-        ------
-        InputError
-            For an invalid table or horizon, or times without a zone where those of training have one.
-        """
-        check_is_fitted(self, "panel_")
-        h, new = check_horizon(h, len(self.panel_.times)), self.panel_.aligned(usage)
-        steps = new.local_steps(h)
-        path = np.maximum(self._path_of_new(new, int(steps.max()) + 1), self._floors(new.values))
-        return new.long_frame(new.future(h), {type(self).__name__: path[:, steps]})
-
-    def _path_of_new(self, new: Panel, h: int) -> FloatArray:
-        raise NotImplementedError
-
-
-class TemporalFactorization(InductiveForecaster):
+class TemporalFactorization(Forecaster):
     """Temporal regularized matrix factorization (TRMF): every series is a combination of a few latent autoregressions.
 
     Each series is an intercept plus its loadings times latent series that all series share; each latent series follows
@@ -500,60 +383,8 @@ class TemporalFactorization(InductiveForecaster):
         self.objective_ = self.fitted_.factors.objective
         self.factors_, self.residual_ar_, self.scale_ = self.fitted_
 
-    def fold_in(self, y: FloatArray) -> Fitted:
-        """Fit new series, shape (n_series, n_times), to the latent series of training."""
-        scale = row_scales(y)
-        data = Data.of(y / scale)
-        folded = update_loadings(data, self.factors_, self._penalties())
-        return Fitted(folded, ResidualAR.fold_in(data, folded, self.residual_ar_.shared), scale)
-
-    def predict_rolling(self, usage: pd.DataFrame, h: int, step_size: int = 1) -> pd.DataFrame:
-        """Forecast from many origins after the training period, without refitting.
-
-        Latent series and residuals are filtered with the new data; loadings and autoregressions stay fixed.
-
-        Parameters
-        ----------
-        usage : DataFrame
-            ``unique_id``, ``ds``, ``y`` of the training series; only bins after the training period are used.
-        h : int
-            Bins ahead.
-        step_size : int, default=1
-            Bins between origins; the first one is the end of the training period.
-
-        Returns
-        -------
-        DataFrame
-            ``unique_id``, ``ds``, ``cutoff``, ``y`` and ``TemporalFactorization``, as `cross_validation` returns them,
-            from the origins that are followed by `h` bins.
-
-        Raises
-        ------
-        InputError
-            For an invalid table or horizon, or usage that does not reach beyond the training period by the horizon.
-        """
-        check_is_fitted(self, "factors_")
-        h, step_size = positive_int("h", h), positive_int("step_size", step_size)
-        wide = self.panel_.wide_of(usage).reindex(index=self.panel_.ids)
-        later = wide.columns[wide.columns > self.panel_.newest]
-        if len(later) < h:
-            raise InputError(f"usage has {len(later)} bins after the training period, which a horizon of {h} exceeds.")
-        times = pd.date_range(self.panel_.newest, later[-1], freq=self.panel_.freq)
-        panel = Panel(wide.index, times, wide.reindex(columns=times).to_numpy(dtype=float), self.panel_.freq)
-        y, known = panel.values[:, 1:], np.arange(0, len(times) - h, step_size)
-        places = panel.local_positions(0)
-        steps = np.maximum(places[known[:, None] + 1 + np.arange(h)] - places[known][:, None] - 1, 0)
-        new, ahead = panel.on_local_clock().values[:, 1:] / self.scale_, int(steps.max()) + 1
-        path = rolling_paths(self.factors_, self.residual_ar_, new, ahead, places[known], self._penalties())
-        path = np.take_along_axis(path, steps[None], axis=2)
-        path = np.maximum(path * self.scale_[..., None], self._floors(self.panel_.values)[..., None])
-        return backtest_frame(self.panel_, times, known, y, {type(self).__name__: path})
-
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         return (self.fitted_ if y is self.panel_.values else self.factorize(y)).forecast(h)
-
-    def _path_of_new(self, new: Panel, h: int) -> FloatArray:
-        return self.fold_in(new.values).forecast(h)
 
     def factorize(self, y: FloatArray) -> Fitted:
         """Factorize a matrix of series, shape (n_series, n_times), with the parameters and lags of this object."""

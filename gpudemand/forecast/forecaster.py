@@ -260,10 +260,6 @@ class Forecaster(BaseEstimator):
         freq : str or offset, optional
             Frequency of the timestamps; inferred when not given.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         InputError
@@ -405,10 +401,7 @@ class Forecaster(BaseEstimator):
 
     @staticmethod
     def _floors(y: FloatArray, origins: IntArray | None = None) -> FloatArray:
-        """Lower bound of the forecasts, shape (n_series, n_origins): 0, or none for series with negative values.
-
-        By default from the end of the history only.
-        """
+        """Lower bound of the forecasts, shape (n_series, n_origins): 0, or none for series with negative values."""
         places = [-1] if origins is None else origins - 1
         lowest = np.minimum.accumulate(np.where(np.isnan(y), np.inf, y), axis=1)[:, places]
         return np.where(lowest < 0, -np.inf, 0.0)
@@ -467,10 +460,7 @@ class Forecaster(BaseEstimator):
 
 
 class SeasonalForecaster(Forecaster):
-    """Base class of methods that forecast from all origins that show the same seasons at once.
-
-    A subclass implements ``_seasonal_paths(y, origins, h, seasonality)`` instead of ``_paths``.
-    """
+    """Base class of methods that forecast from all origins that show the same seasons at once: `_seasonal_paths`."""
 
     def _paths(self, y: FloatArray, origins: IntArray, h: int) -> FloatArray:
         out = np.empty((len(y), origins.size, h))
@@ -631,10 +621,6 @@ def adapt(model: Any, *, name: str | None = None, regressors: pd.DataFrame | Non
         A model of another library, as `ExternalForecaster` takes it; a `Forecaster` is returned as it is.
     name, regressors
         As those of `ExternalForecaster`.
-
-    Returns
-    -------
-    Forecaster
 
     Raises
     ------

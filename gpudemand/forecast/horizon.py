@@ -61,10 +61,6 @@ class HorizonForecaster(Forecaster):
     season_length : int, optional
         Bins in a season; by default a day for bins below a day, a week for days, a year above.
 
-    Attributes
-    ----------
-    weeks_ : Forecaster
-
     Notes
     -----
     The mean of four weeks is the naive method that is hardest to beat a quarter ahead, hence its weight. On the
@@ -183,15 +179,13 @@ class HorizonForecaster(Forecaster):
         return Seasonality.observable(n_times, self.season_length_, self.panel_.freq).week
 
 
-def longest_horizon(usage: pd.DataFrame, freq: object = None) -> int:
+def longest_horizon(usage: pd.DataFrame) -> int:
     """Longest horizon that a history bears: errors at that distance are seen twice, without overlap, after four weeks.
 
     Parameters
     ----------
     usage : DataFrame
         ``unique_id``, ``ds``, ``y``.
-    freq : str or offset, optional
-        Frequency of the timestamps; inferred when not given.
 
     Returns
     -------
@@ -209,7 +203,7 @@ def longest_horizon(usage: pd.DataFrame, freq: object = None) -> int:
     >>> longest_horizon(pd.DataFrame({"unique_id": "total", "ds": ds, "y": 1.0}))
     90
     """
-    panel = Panel.from_long(usage, freq, allow_missing=True)
+    panel = Panel.from_long(usage, allow_missing=True)
     return _longest_horizon(len(panel.times), week_length(panel.freq))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from gpudemand._array import FloatArray
 from gpudemand.forecast.forecaster import Forecaster, last_known, positive_int
-from gpudemand.forecast.panel import begun, fill_missing, row_means, week_of
+from gpudemand.forecast.panel import begun, row_means
 
 
 class Naive(Forecaster):
@@ -98,50 +98,6 @@ class LastValueProfile(SeasonallyAdjustedNaive):
     """Former name of `SeasonallyAdjustedNaive`, kept for evaluations that call it; its columns bear the old name."""
 
 
-class WeekProfile(Forecaster):
-    """Mean weekly profile, shifted to the level of the newest season.
-
-    Parameters
-    ----------
-    season_length : int, optional
-        Bins in the season that gives the level; by default a day for bins below a day, a week for days, a year above.
-    n_weeks : int, default=4
-        Weeks in the profile.
-
-    Notes
-    -----
-    Where bins are a day or longer, or the history is shorter than two weeks, the profile is that of the season.
-
-    Examples
-    --------
-    Six days from a Monday on, the last of which is a Saturday:
-
-    >>> import pandas as pd
-    >>> hours = np.arange(24 * 7 * 4)
-    >>> y = 10.0 + (hours // 24 % 7 < 5)
-    >>> ds = pd.date_range("2026-03-02", periods=hours.size, freq="h")
-    >>> usage = pd.DataFrame({"unique_id": "total", "ds": ds, "y": y})
-    >>> WeekProfile().fit(usage).predict(h=24 * 6)["WeekProfile"].iloc[[0, -1]].tolist()
-    [11.0, 10.0]
-    """
-
-    def __init__(self, season_length: int | None = None, n_weeks: int = 4) -> None:
-        self.season_length = season_length
-        self.n_weeks = n_weeks
-
-    def _path(self, y: FloatArray, h: int) -> FloatArray:
-        season, week = self.season_length_, week_of(self.season_length_, self.panel_.freq)
-        n_weeks = positive_int("n_weeks", self.n_weeks)
-        if season >= week or y.shape[1] < 2 * week:
-            week = season
-        y = fill_missing(y, season)
-        if y.shape[1] < week:
-            return np.repeat(y.mean(axis=1, keepdims=True), h, axis=1)
-        profile = seasonal_profile(y[:, -week * min(n_weeks, y.shape[1] // week) :], week)
-        level = y[:, -season:].mean(axis=1) - profile[:, -season:].mean(axis=1)
-        return profile[:, np.arange(h) % week] + level[:, None]
-
-
 class SeasonalMedian(Forecaster):
     """Median of each phase of the newest seasons, which single bursts and outages do not move.
 
@@ -193,10 +149,7 @@ def _medians(values: FloatArray) -> FloatArray:
 
 
 def seasonal_profile(y: FloatArray, season: int) -> FloatArray:
-    """Mean of each phase of the season, shape (n_series, season); the first phase is the one that follows the history.
-
-    Phases without any value take the mean of the series.
-    """
+    """Mean of each phase, (n_series, season), the next one first; phases without any value have that of the series."""
     seasons = y[:, y.shape[1] % season :].reshape(y.shape[0], -1, season)
     known = ~np.isnan(seasons)
     total, count = np.where(known, seasons, 0.0), known.sum(axis=1)

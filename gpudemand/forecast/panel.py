@@ -141,26 +141,6 @@ class Panel:
         """Newest bin, with its zone."""
         return (self.times if self.zoned is None else self.zoned)[-1]
 
-    def wide_of(self, usage: pd.DataFrame) -> pd.DataFrame:
-        """A wide frame of other usage, with a zone if this panel has one."""
-        frame = check_usage(usage, allow_missing=True)
-        if (self.newest.tz is None) != (frame["ds"].dt.tz is None):
-            raise InputError(
-                f"only one of the times of training, {self.newest}, and of usage, {frame['ds'].iloc[-1]}, has a zone; "
-                "give both the same, with usage['ds'].dt.tz_localize."
-            )
-        wide = frame.pivot(index="unique_id", columns="ds", values="y")
-        wide.attrs = dict(frame.attrs)
-        return wide
-
-    def aligned(self, usage: pd.DataFrame) -> Panel:
-        """Other series at the times of this panel, on its clock; missing where they have no value."""
-        times = self.times if self.zoned is None else self.zoned
-        wide = self.wide_of(usage)
-        values = wide.reindex(columns=times).to_numpy(dtype=float)
-        panel = Panel(wide.index, times, values, self.freq, dict(wide.attrs))
-        return panel if self.zoned is None else panel.on_local_clock()
-
     def future(self, h: int) -> pd.DatetimeIndex:
         """The next `h` bins."""
         return calendar_range(self.newest, periods=h + 1, freq=self.freq)[1:]

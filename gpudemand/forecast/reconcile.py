@@ -118,10 +118,7 @@ def _weights(method: str, sums: FloatArray, errors: FloatArray | None) -> FloatA
 
 
 def shrunk_covariance(errors: FloatArray) -> FloatArray:
-    """Covariance with off-diagonal elements shrunk by the optimal intensity of Schäfer and Strimmer.
-
-    `errors`: shape (n_nodes, n_errors). Returns shape (n_nodes, n_nodes): positive definite.
-    """
+    """Covariance of `errors`, (n_nodes, n_errors), shrunk by the intensity of Schäfer and Strimmer."""
     n = errors.shape[1]
     size = np.sqrt(np.square(errors).mean(axis=1))
     # A node without errors would get an infinite weight.

@@ -150,36 +150,17 @@ def extrapolate_from(
 
 def innovations(x: FloatArray, weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
     """One-step errors of each row's autoregression, shape (n_rows, n_times - max(lags))."""
-    return _innovations(np.ascontiguousarray(x), weights, np.array(lags))
-
-
-@compiled
-def _innovations(x: FloatArray, weights: FloatArray, lags: IntArray) -> FloatArray:
-    longest = lags.max()
-    errors = x[:, longest:].copy()
-    for row in range(len(x)):
-        for place in range(lags.size):
-            weight, first = weights[row, place], longest - lags[place]
-            for time in range(errors.shape[1]):
-                errors[row, time] -= weight * x[row, first + time]
+    errors = x[:, max(lags) :].copy()
+    for place, lag in enumerate(lags):
+        errors -= weights[:, [place]] * x[:, max(lags) - lag : x.shape[1] - lag]
     return errors
 
 
 def innovations_adjoint(errors: FloatArray, weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
     """Transpose of the linear map `innovations`, shape (n_rows, n_times)."""
-    return _innovations_adjoint(np.ascontiguousarray(errors), weights, np.array(lags))
-
-
-@compiled
-def _innovations_adjoint(errors: FloatArray, weights: FloatArray, lags: IntArray) -> FloatArray:
-    longest = lags.max()
-    x = np.zeros((len(errors), errors.shape[1] + longest))
-    x[:, longest:] = errors
-    for row in range(len(errors)):
-        for place in range(lags.size):
-            weight, first = weights[row, place], longest - lags[place]
-            for time in range(errors.shape[1]):
-                x[row, first + time] -= weight * errors[row, time]
+    x = np.hstack([np.zeros((len(errors), max(lags))), errors])
+    for place, lag in enumerate(lags):
+        x[:, max(lags) - lag : x.shape[1] - lag] -= weights[:, [place]] * errors
     return x
 
 
@@ -495,10 +476,7 @@ class DirectRegression:
 def _equations_by_stop(
     x: FloatArray, target: FloatArray, mask: FloatArray, stops: IntArray
 ) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
-    """Gram matrices and right-hand sides of the times before each stop, a batch of stops at a time.
-
-    Shapes (n_stops, n_series, p, p) and (n_stops, n_series, p).
-    """
+    """Gram matrices, (n_stops, n_series, p, p), and right-hand sides of the times before each stop, in batches."""
     n, p, _ = x.shape
     starts, width = np.append(0, stops[:-1]), max(int(_BATCH // (n * p * p)), 1)
     total_gram, total_right = np.zeros((n, p, p)), np.zeros((n, p))
@@ -546,12 +524,6 @@ def _solve(
 
 
 ANCHORS = ("level", "value")
-
-
-def _penalties(model: RidgeAutoregression | LagRegression) -> tuple[float, float]:
-    """Checked parameters of one of the two forecasters below."""
-    penalty = check_number("penalty", model.penalty, 0, open_low=True)
-    return penalty, check_number("series_penalty", model.series_penalty, 0, open_low=True)
 
 
 class RidgeAutoregression(SeasonalForecaster):
@@ -611,15 +583,17 @@ class RidgeAutoregression(SeasonalForecaster):
 
     def _seasonal_paths(self, y: FloatArray, origins: IntArray, h: int, seasonality: Seasonality) -> FloatArray:
         anchor, history = check_choice("anchor", self.anchor, ANCHORS), History.of(y, seasonality.season)
-        return DirectRegression(history, origins, seasonality, anchor, *_penalties(self)).forecast(h)
+        shared = check_number("penalty", self.penalty, 0, open_low=True)
+        own = check_number("series_penalty", self.series_penalty, 0, open_low=True)
+        return DirectRegression(history, origins, seasonality, anchor, shared, own).forecast(h)
 
 
 #: Newest bins, and bins before the same phase of earlier seasons, that are regressors one by one.
 _NEWEST = 4
 #: Seasons in the mean season of `LagRegressors` where there is no longer one.
 _SHORT_SEASONS = 4
-#: See `DirectRegression`.
-_SMALL_SAMPLE_PENALTY = 0.02
+#: See `DirectRegression`. The first two are as the penalties of `RidgeAutoregression`.
+_LAG_PENALTIES, _SMALL_SAMPLE_PENALTY = (1e-4, 30.0), 0.02
 
 
 @dataclass(frozen=True)
@@ -681,10 +655,6 @@ class LagRegression(SeasonalForecaster):
     season_length : int or (int, int), optional
         Bins in a season, or in a shorter and a longer one: ``(108, 756)`` for days of 18 hours in steps of ten minutes.
         By default those of the calendar. A season is used when the history holds two of it.
-    penalty : float, default=1e-4
-        On squared coefficients, in units of the variance of their regressor.
-    series_penalty : float, default=30
-        On the departures of a series from the shared coefficients, in bins of history.
 
     Notes
     -----
@@ -707,16 +677,8 @@ class LagRegression(SeasonalForecaster):
     True
     """
 
-    def __init__(
-        self,
-        season_length: int | Sequence[int] | None = None,
-        *,
-        penalty: float = 1e-4,
-        series_penalty: float = 30.0,
-    ) -> None:
+    def __init__(self, season_length: int | Sequence[int] | None = None) -> None:
         self.season_length = season_length
-        self.penalty = penalty
-        self.series_penalty = series_penalty
 
     def _season(self) -> int:
         return self._seasons().season
@@ -734,8 +696,8 @@ class LagRegression(SeasonalForecaster):
         return Seasonality(given[0], given[-1])
 
     def _seasonal_paths(self, y: FloatArray, origins: IntArray, h: int, seasonality: Seasonality) -> FloatArray:
-        history, options = History.of(y, seasonality.season), (LagRegressors, _SMALL_SAMPLE_PENALTY)
-        return DirectRegression(history, origins, seasonality, "level", *_penalties(self), *options).forecast(h)
+        options = (*_LAG_PENALTIES, LagRegressors, _SMALL_SAMPLE_PENALTY)
+        return DirectRegression(History.of(y, seasonality.season), origins, seasonality, "level", *options).forecast(h)
 
     def _observable(self, origins: IntArray) -> Iterator[tuple[Seasonality, BoolArray]]:
         """Group origins by the seasons of which they hold two."""

@@ -18,6 +18,7 @@ from gpudemand._validation import (
     InputError,
     RejectedRowsWarning,
     UnlikelyJobsWarning,
+    as_numbers,
     as_pandas,
     check_columns,
     stack_level,
@@ -397,6 +398,17 @@ def wall_clock_seconds(times: pd.Series, tz: object) -> FloatArray:
     """Local wall-clock time as seconds since 1970, for hours and weekdays; NaN where missing."""
     wall = times.dt.tz_convert(tz).dt.tz_localize(None)
     return ((wall - pd.Timestamp("1970-01-01")) / pd.Timedelta("1s")).to_numpy(dtype=float)
+
+
+def training_steps(jobs: pd.DataFrame) -> FloatArray:
+    """Steps that jobs train for: ``epochs * ceil(samples / (batch_size * gpus))``, shape (n_jobs,).
+
+    `jobs`: ``gpus``, ``batch_size`` (per GPU), ``epochs`` and ``samples`` (of the training set).
+    """
+    needed = ("gpus", "batch_size", "epochs", "samples")
+    table = check_columns(jobs, needed, "jobs")
+    gpus, batch, epochs, samples = (as_numbers(table[name], f"jobs[{name!r}]") for name in needed)
+    return np.asarray(epochs * np.ceil(samples / (batch * gpus)))
 
 
 def gave_up(jobs: pd.DataFrame) -> BoolArray:

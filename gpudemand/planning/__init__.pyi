@@ -1,7 +1,7 @@
-from .backtests import demand_cross_validation, plan_backtest
+from .backtests import demand_cross_validation
 from .capacity import CapacityPlan, plan_capacity
 from .demand import JobDemandModel, forecast_submissions
-from .placement import fewer_gpus, place_jobs, predicted_times
+from .placement import place_jobs, predicted_times
 from .programmes import Programme, Serving
 from .purchases import Purchase
 from .quantiles import QuantileTable
@@ -50,11 +50,9 @@ __all__ = [
     "demand_cross_validation",
     "effective_capacity",
     "expected_queueing",
-    "fewer_gpus",
     "fixed_length",
     "forecast_submissions",
     "place_jobs",
-    "plan_backtest",
     "plan_capacity",
     "plan_waits",
     "predicted_times",

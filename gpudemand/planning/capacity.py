@@ -158,7 +158,7 @@ def first_crossing(ds: pd.Series, short: pd.Series, short_share: float = SHORT_S
     A single bin is often the noise of an upper quantile. Bins in the last week are judged by that week.
 
     `ds`: bins of a plan, ascending. `short`: whether more GPUs are required than installed. `short_share`: in [0, 1];
-    0 lets a single bin decide, as does any share for bins of a week or longer. Returns naT if there is none.
+    0 lets a single bin decide, as does any share for bins of a week or longer. NaT if there is none.
 
     >>> ds = pd.Series(pd.date_range("2026-03-01", periods=14, freq="D"))
     >>> short = pd.Series([0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0, 1, 1], dtype=bool)
@@ -333,10 +333,6 @@ class CapacityPlan:
         extra_gpus : float, default=0.0
             GPUs added to each series.
         target_utilization, service_level : float, optional
-
-        Returns
-        -------
-        CapacityPlan
         """
         known = self.known_quantiles()
         quantiles = QuantileTable(known.z, known.values * check_number("growth", growth, 0))

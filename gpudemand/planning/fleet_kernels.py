@@ -22,24 +22,17 @@ from gpudemand.planning.queue_kernels import (
 
 
 class Fleet(NamedTuple):
-    """GPUs of several types, and what jobs take of each.
+    """GPUs of several types, and what jobs take of each."""
 
-    `capacity`: shape (n_types,); GPUs. `gpus`, `least`: shape (n_jobs, n_types); that a job takes of a type, and the
-    fewest that it starts on, for as much longer. `run`, `requested`: shape (n_jobs, n_types); as of `QueuedJobs`.
-    `kind`: shape (n_jobs,); row of `order`. `order`: shape (n_kinds, n_types); types that jobs of a kind may take, the
-    preferred first, then -1. `yields`: shape (n_kinds,); whether jobs of a kind are stopped where others wait. `lost`:
-    shape (n_jobs,); time whose work a job loses each time it is stopped.
-    """
-
-    capacity: FloatArray
-    gpus: FloatArray
-    least: FloatArray
-    run: IntArray
-    requested: IntArray
-    kind: IntArray
-    order: IntArray
-    yields: BoolArray
-    lost: IntArray
+    capacity: FloatArray  # (n_types,), GPUs
+    gpus: FloatArray  # (n_jobs, n_types), that a job takes of a type
+    least: FloatArray  # (n_jobs, n_types), the fewest that it starts on, for as much longer
+    run: IntArray  # (n_jobs, n_types), as of `QueuedJobs`
+    requested: IntArray  # (n_jobs, n_types)
+    kind: IntArray  # (n_jobs,), row of `order`
+    order: IntArray  # (n_kinds, n_types), types that jobs of a kind may take, the preferred first, then -1
+    yields: BoolArray  # (n_kinds,), whether jobs of a kind are stopped where others wait
+    lost: IntArray  # (n_jobs,), time whose work a job loses each time it is stopped
 
 
 class _FleetState(NamedTuple):

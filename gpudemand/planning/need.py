@@ -46,16 +46,12 @@ _FEW_OUTCOMES = np.r_[0.25, 0.4, 0.6, np.geomspace(0.8, 1.6, 8), 2.5, 4.0]
 
 @dataclass(frozen=True)
 class WaitTarget:
-    """The share of jobs that start in time.
+    """The share of jobs that start in time."""
 
-    `wait_s`: longest wait that is in time. `share`: share that is wanted. `of`: {"jobs", "gpu_hours"}; whether jobs
-    count alike or by their GPU-hours. `largest`: only jobs of at most so many GPUs count.
-    """
-
-    wait_s: float
+    wait_s: float  # longest wait that is in time
     share: float
-    of: str = "jobs"
-    largest: float = np.inf
+    of: str = "jobs"  # or "gpu_hours": whether jobs count alike or by their GPU-hours
+    largest: float = np.inf  # only jobs of at most so many GPUs count
 
     def __str__(self) -> str:
         of = "jobs" if self.of == "jobs" else "GPU-hours"
@@ -97,16 +93,11 @@ def wait_target(wait: str | pd.Timedelta, share: float, of: str = "jobs", larges
 
 
 class Window(NamedTuple):
-    """Jobs of a window and of the week before it, in the order of their submission.
+    """Jobs of a window and of the week before it, in the order of their submission."""
 
-    `jobs`: times in microseconds since the beginning of that week. `counted`: shape (n_jobs,); jobs of the window,
-    whose waits count. `rows`: shape (n_jobs,); their rows in the job table that `JobTimes` is of. `length_s`: of the
-    window.
-    """
-
-    jobs: QueuedJobs
-    counted: BoolArray
-    rows: IntArray = np.zeros(0, dtype=np.int64)
+    jobs: QueuedJobs  # times in microseconds since the beginning of that week
+    counted: BoolArray  # (n_jobs,), jobs of the window, whose waits count
+    rows: IntArray = np.zeros(0, dtype=np.int64)  # (n_jobs,), of the job table that `JobTimes` is of
     length_s: float = WINDOW_S
 
     @property
@@ -140,20 +131,15 @@ class Window(NamedTuple):
 
 
 class JobTimes(NamedTuple):
-    """Jobs of a log in the order of submission, in seconds before (negative) its end.
-
-    `submit_s`, `run_s`, `requested_s`, `gpus`: shape (n_jobs,). `length_s`: of the log. `stuck`: jobs left out, as they
-    have waited for longer than any job that started: held back, or waiting for what is no GPU. `rows`: shape (n_jobs,);
-    rows of the job table.
-    """
+    """Jobs of a log in the order of submission, (n_jobs,) each, in seconds before (negative) its end."""
 
     submit_s: FloatArray
     run_s: FloatArray
     requested_s: FloatArray
     gpus: FloatArray
-    length_s: float
-    stuck: int
-    rows: IntArray
+    length_s: float  # of the log
+    stuck: int  # left out, as they waited longer than any that started: held back, or for what is no GPU
+    rows: IntArray  # of the job table
 
     @classmethod
     def from_log(cls, jobs: pd.DataFrame, until: pd.Timestamp) -> JobTimes:
@@ -292,22 +278,6 @@ class NeedForecast:
     what the scatter of windows could make, and lasted. Around that, needs are lognormal on either side of their
     median, as among public logs (`_MARGINS`), and as among what this forecast would have said of past windows.
 
-    Attributes
-    ----------
-    recent : float
-        Largest need of the windows that ended in the last four weeks.
-    weekly : ndarray of shape (n_weeks,)
-        Needs of the windows that end 0, 1, 2, ... weeks before the end of the log.
-    means : ndarray of shape (n_weeks,), optional
-        Mean GPUs wanted in these windows.
-    kind : {"jobs", "series"}
-    window : Window, optional
-        Jobs of the last window, `last` their need.
-    stuck : int
-        Jobs that were left out.
-
-    Examples
-    --------
     >>> need = NeedForecast(recent=100.0, weekly=np.full(12, 100.0))
     >>> [round(need.quantile(share, 28)) for share in (0.05, 0.5, 0.95)]
     [77, 94, 113]
@@ -315,13 +285,13 @@ class NeedForecast:
     0.08
     """
 
-    recent: float
-    weekly: FloatArray
-    means: FloatArray = field(default_factory=lambda: np.zeros(0))
-    kind: str = "jobs"
-    last: float = 0.0
-    window: Window | None = None
-    stuck: int = 0
+    recent: float  # largest need of the windows that ended in the last four weeks
+    weekly: FloatArray  # (n_weeks,), needs of the windows that end 0, 1, 2, ... weeks before the end of the log
+    means: FloatArray = field(default_factory=lambda: np.zeros(0))  # (n_weeks,), GPUs wanted in these windows
+    kind: str = "jobs"  # or "series"
+    last: float = 0.0  # need of `window`
+    window: Window | None = None  # of the last jobs
+    stuck: int = 0  # jobs that were left out
 
     @classmethod
     def none(cls) -> NeedForecast:
@@ -478,10 +448,7 @@ class NeedForecast:
         return replace(self, recent=float(weekly[:5].max()), weekly=weekly, means=self.means[weeks_ago:])
 
     def extra_gpus(self, work: pd.DataFrame, begin: pd.Timestamp, target: WaitTarget, policy: str = "easy") -> float:
-        """GPUs that known work adds to the need of a window with the jobs of the last one, which begins at a time.
-
-        `work`: ``submit``, ``end`` and ``gpus`` of jobs to come, as `Programme.jobs` returns them.
-        """
+        """GPUs that known work (as of `Programme.jobs`) adds to the need of the last jobs, from a time on."""
         assert self.window is not None
         added = _joined(self.window, work, begin)
         if added is self.window:
@@ -490,10 +457,7 @@ class NeedForecast:
 
 
 def _slope(needs: FloatArray) -> tuple[float, float]:
-    """Slope of the logarithm of weekly needs, the latest first, and its standard error.
-
-    The error is that of as many windows as lie side by side, infinite for two and fewer.
-    """
+    """Slope of the logarithm of weekly needs, the latest first, and its standard error, by windows side by side."""
     weeks = np.flatnonzero(needs > 0)
     if len(weeks) < 2:
         return 0.0, np.inf
@@ -545,10 +509,7 @@ def _joined(window: Window, work: pd.DataFrame, begin: pd.Timestamp) -> Window:
 
 
 def forecast_need(jobs: pd.DataFrame, target: WaitTarget, until: pd.Timestamp, policy: str = "easy") -> NeedForecast:
-    """Needs of past windows of a job log, by simulated queues, and the distribution of those to come.
-
-    `jobs`: canonical job table. `until`: end of the log.
-    """
+    """Needs of past windows of a job log, by simulated queues, and the distribution of those after `until`, its end."""
     log = JobTimes.from_log(jobs, until)
     target.check_counts(log.gpus)
     length_s = min(WINDOW_S, max(log.length_s, _DAY_S))

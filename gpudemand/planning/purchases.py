@@ -230,26 +230,19 @@ class FleetOutcome(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FleetWindow:
-    """Jobs of a window on a fleet: what each takes of each type, and for how long.
-
-    `types`: GPU types. `run_time`, `spread`: shape (n_jobs, n_types); run time relative to that in the log, and the
-    standard deviation of the logarithm of its error, which all jobs share. `cards`: shape (n_jobs, n_types); GPUs that
-    take the place of one, infinite where a job may not run. `kind`, `order`: as of `Fleet`. `rented`: shape (n_jobs,);
-    run time on rented GPUs, NaN where none are. `least`: shape (n_jobs,); share of its GPUs that a job can start on.
-    `lost_s`: shape (n_jobs,); work lost by a stop, NaN for jobs that none stops.
-    """
+    """Jobs of a window on a fleet: what each takes of each type, and for how long."""
 
     window: Window
     target: WaitTarget
-    types: tuple[str, ...]
-    run_time: FloatArray
-    spread: FloatArray
-    cards: FloatArray
-    kind: IntArray
-    order: IntArray
-    rented: FloatArray
-    least: FloatArray | float = 1.0
-    lost_s: FloatArray | None = None
+    types: tuple[str, ...]  # of GPUs
+    run_time: FloatArray  # (n_jobs, n_types), relative to that in the log
+    spread: FloatArray  # (n_jobs, n_types), standard deviation of the logarithm of its error, which all jobs share
+    cards: FloatArray  # (n_jobs, n_types), GPUs in the place of one, infinite where a job may not run
+    kind: IntArray  # as of `Fleet`
+    order: IntArray  # as of `Fleet`
+    rented: FloatArray  # (n_jobs,), run time on rented GPUs, NaN where none are
+    least: FloatArray | float = 1.0  # (n_jobs,), share of its GPUs that a job can start on
+    lost_s: FloatArray | None = None  # (n_jobs,), work lost by a stop, NaN for jobs that none stops
 
     @property
     def mean_work(self) -> float:

@@ -25,7 +25,6 @@ from gpudemand.jobs.table import check_jobs, gave_up, seconds_since, start_times
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.planning.fleet_kernels import Fleet, simulate_fleet
 from gpudemand.planning.queue_kernels import NEVER, POLICIES, QueuedJobs, fits, nodes_of, simulate_events
-from gpudemand.planning.run_time import RunTimeModel
 from gpudemand.units import format_number_of, plural
 from gpudemand.usage.runs import Runs
 
@@ -38,28 +37,19 @@ POOLED_BY = ("gpu_type", "partition", "cluster")
 
 
 class Pool(NamedTuple):
-    """Interchangeable GPUs, and the jobs that wait for them.
+    """Interchangeable GPUs, and the jobs that wait for them."""
 
-    `name`: empty if there is only one. `rows`: shape (n_jobs,); rows of the job table. `change_at`: shape
-    (n_changes,); times in nanoseconds since 1970, ascending, from which on `gpus` holds. `gpus`: shape (n_changes,).
-    `node_gpus`: infinite for GPUs that are not on nodes.
-    """
-
-    name: str
-    rows: IntArray
-    change_at: IntArray
-    gpus: FloatArray
-    node_gpus: float
+    name: str  # empty if there is only one
+    rows: IntArray  # (n_jobs,), of the job table
+    change_at: IntArray  # (n_changes,), times in nanoseconds since 1970, ascending, from which on `gpus` holds
+    gpus: FloatArray  # (n_changes,)
+    node_gpus: float  # infinite for GPUs that are not on nodes
 
 
 def pools_of(
     jobs: pd.DataFrame, capacity: Capacity, gpus_per_node: float | Mapping[str, float] | None = None
 ) -> list[Pool]:
-    """Split jobs into pools with their capacity over time.
-
-    `jobs`: canonical columns, and ``partition`` where pools are partitions. `capacity`: see
-    `gpudemand.planning.queue.simulate_queue`.
-    """
+    """Split jobs (``partition`` where pools are partitions) into pools with their capacity over time."""
     by_pool: dict[str, Any] = {"": capacity}
     names = np.full(len(jobs), "", dtype=object)
     if _is_mapping(capacity):
@@ -124,7 +114,6 @@ def simulate_queue(
     start: object = None,
     priority: str | None = None,
     gpus_per_node: float | Mapping[str, float] | None = None,
-    run_time: RunTimeModel | None = None,
     alternatives: Mapping[str, Mapping[str, float]] | None = None,
     elastic: str | None = None,
     interruptible: str | None = None,
@@ -135,7 +124,8 @@ def simulate_queue(
     ----------
     jobs : DataFrame
         Job table; see `gpudemand.jobs.table.check_jobs`. ``requested_time`` is what the scheduler plans with, at least
-        the time that a job runs, which it is where the request is unknown.
+        the time that a job runs, which it is where the request is unknown. Jobs without an end run for the share of
+        their request that others took, or as long as others of as many GPUs that ran at least as long.
     capacity : number, Series or mapping
         GPUs in service. A Series with times as its index is the number from each time on (deliveries, outages; the
         first also before): jobs that run stay when it falls. A mapping gives either for each pool, by ``gpu_type``,
@@ -153,9 +143,6 @@ def simulate_queue(
     gpus_per_node : number or mapping of str to number, optional
         GPUs of a node, for all pools or by pool. A job of less needs them on one node, the one that it fits best, a
         larger one whole empty nodes and one for the rest. By default GPUs are interchangeable.
-    run_time : RunTimeModel, optional
-        Expects how long jobs without an end run; by default, for the share of their request that others took, or as
-        long as others of as many GPUs that ran at least as long.
     alternatives : mapping of str to mapping of str to number, optional
         GPU type -> types that its jobs may take too, the preferred first, and their run times there relative to those
         on their own, which comes before all where `capacity` has it. For ``easy``, a number of GPUs of each type, and
@@ -224,11 +211,11 @@ def simulate_queue(
                 "alternatives, elastic and interruptible are for policy='easy', without start, priority and "
                 "gpus_per_node."
             )
-        return _on_fleet(table, capacity, alternatives, elastic, interruptible, run_time).set_axis(log.index)
+        return _on_fleet(table, capacity, alternatives, elastic, interruptible).set_axis(log.index)
     if policy == "conservative" and gpus_per_node is not None:
         raise InputError("conservative reservations are for interchangeable GPUs; drop gpus_per_node, or use 'easy'.")
     begin = None if start is None else parse_timestamp(start, name="start")
-    run_s = run_seconds(table, run_time)
+    run_s = run_seconds(table)
     queued, place = _queue(table, run_s, begin), _queue_places(table, priority)
     needs = (table["gpus"] > 0).to_numpy() & ~gave_up(table)
     starts = np.full(len(table), NEVER)
@@ -247,7 +234,6 @@ def _on_fleet(
     alternatives: Mapping[str, Mapping[str, float]] | None,
     elastic: str | None,
     interruptible: str | None,
-    run_time: RunTimeModel | None,
 ) -> pd.DataFrame:
     """Jobs with the times, types and GPUs that they would have had on GPUs of several types."""
     by_type = isinstance(capacity, Mapping)
@@ -259,7 +245,7 @@ def _on_fleet(
         [check_number(f"capacity[{n!r}]" if n else "capacity", gpus, 0, open_low=True) for n, gpus in given.items()]
     )
     least, lost = _least_share(jobs, elastic), _lost(jobs, interruptible)
-    queued = _queue(jobs, run_seconds(jobs, run_time), None)
+    queued = _queue(jobs, run_seconds(jobs), None)
     rows = np.flatnonzero((jobs["gpus"] > 0).to_numpy() & ~gave_up(jobs))
     rows = rows[np.argsort(queued.submit[rows], kind="stable")]
     own = pd.Series("", jobs.index) if not by_type else jobs.get("gpu_type", pd.Series(pd.NA, jobs.index))
@@ -356,24 +342,11 @@ def fleet_of(
     return Fleet(capacity, gpus, fewest, run, np.maximum(requested, run), kind, order[pairs // 2], pairs % 2 == 1, work)
 
 
-def run_seconds(jobs: pd.DataFrame, run_time: RunTimeModel | None = None) -> FloatArray:
-    """Run times of jobs (s); of those without an end as a `RunTimeModel` or, by default, `Runs.expected` has them."""
+def run_seconds(jobs: pd.DataFrame) -> FloatArray:
+    """Run times of jobs (s), of those without an end as `Runs.expected` has them; without GPUs, it does not matter."""
     run_s = seconds_since(jobs["end"], start_times(jobs).fillna(jobs["submit"])).copy()
-    unfinished = jobs[jobs["end"].isna()]
-    if len(unfinished) and run_time is None:
-        return _with_expected(run_s, jobs)
-    if len(unfinished) and run_time is not None:
-        runs = (start_times(unfinished) < run_time.until_).to_numpy(dtype=bool)
-        if runs.any():
-            running = run_time.predict_remaining(unfinished[runs])
-            run_s[unfinished.index[runs]] = running["elapsed_s"] + running["mean_remaining_s"]
-        if not runs.all():
-            run_s[unfinished.index[~runs]] = run_time.predict(unfinished[~runs])["mean_run_time_s"]
-    return run_s
-
-
-def _with_expected(run_s: FloatArray, jobs: pd.DataFrame) -> FloatArray:
-    """Run times (s), of jobs without an end as those of others let expect; of jobs without GPUs, it does not matter."""
+    if jobs["end"].notna().all():
+        return run_s
     if np.isnan(run_s).all():
         raise InputError("no job in the log has ended, so nothing says how long jobs run.")
     runs = Runs.of(jobs)

@@ -11,15 +11,11 @@ from gpudemand._array import FloatArray, IntArray, compiled, compiled_in_place, 
 
 
 class Timeline(NamedTuple):
-    """Jobs by time, the soonest last.
+    """Jobs by time, the soonest last."""
 
-    `time`: shape (n_jobs,); of each job. `job`: shape (n_jobs,); jobs in order, short numbers as they are moved. `n`:
-    shape (1,); number of jobs in it.
-    """
-
-    time: IntArray
-    job: NDArray[np.int32]
-    n: IntArray
+    time: IntArray  # (n_jobs,), of each job
+    job: NDArray[np.int32]  # (n_jobs,), jobs in order, short numbers as they are moved
+    n: IntArray  # (1,), number of jobs in it
 
 
 def empty_timeline(n_jobs: int) -> Timeline:
@@ -169,14 +165,10 @@ NEVER = np.iinfo(np.int64).max
 
 
 class WaitingJobs(NamedTuple):
-    """Least GPUs and least requested time of the waiting jobs below each node of the tree.
+    """Least GPUs and least requested time of the waiting jobs below each node of the tree."""
 
-    `gpus`: shape (2 * size,); infinite where no job waits; the leaves are the last `size` values. `requested`: shape
-    (2 * size,).
-    """
-
-    gpus: FloatArray
-    requested: IntArray
+    gpus: FloatArray  # (2 * size,), infinite where no job waits; the leaves are the last `size` values
+    requested: IntArray  # (2 * size,)
 
 
 def no_waiting_jobs(n_jobs: int) -> WaitingJobs:
@@ -222,16 +214,12 @@ def next_waiting(queue: WaitingJobs, job: int, free: float, window: int, spare: 
 
 
 class Profile(NamedTuple):
-    """Free GPUs from each time on, a step function, and the starts that are reserved in it.
+    """Free GPUs from each time on, a step function, and the starts that are reserved in it."""
 
-    `time`: shape (n_steps,); ascending; only the first `n` are in use. `free`: shape (n_steps,). `n`: shape (1,).
-    `reserved`: shape (n_jobs,); `NEVER` for none.
-    """
-
-    time: IntArray
-    free: FloatArray
-    n: IntArray
-    reserved: IntArray
+    time: IntArray  # (n_steps,), ascending; only the first `n` are in use
+    free: FloatArray  # (n_steps,)
+    n: IntArray  # (1,)
+    reserved: IntArray  # (n_jobs,), `NEVER` for none
 
 
 def empty_profile(n_jobs: int) -> Profile:
@@ -295,16 +283,12 @@ _FIFO, _EASY, _CONSERVATIVE, _EAGER = range(4)
 
 
 class QueuedJobs(NamedTuple):
-    """Jobs in the order of the queue; times are whole units, since any origin.
-
-    `submit`, `run`, `requested`: shape (n_jobs,); `requested` is at least `run`. `started`: shape (n_jobs,); start of
-    jobs that run at the beginning, else `NEVER`. `gpus`: shape (n_jobs,).
-    """
+    """Jobs in the order of the queue, (n_jobs,) each; times are whole units, since any origin."""
 
     submit: IntArray
     run: IntArray
-    requested: IntArray
-    started: IntArray
+    requested: IntArray  # at least `run`
+    started: IntArray  # of jobs that run at the beginning, else `NEVER`
     gpus: FloatArray
 
 

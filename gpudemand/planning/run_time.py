@@ -14,7 +14,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import STRING, BoolArray, FloatArray, IntArray
-from gpudemand._validation import InputError, check_choice, check_number, told
+from gpudemand._validation import InputError, check_choice, told
 from gpudemand.forecast.intervals import check_levels
 from gpudemand.jobs.schema import OTHER_KEYS
 from gpudemand.jobs.table import (
@@ -64,32 +64,20 @@ class SurvivalCurves:
         low, high = self.cumulative[rows, left], self.cumulative[rows, left + 1]
         return low + (age_s - self.ages[left]) / width * (high - low)
 
-    def _given(self, given_age_s: FloatArray | None) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Rows, the age that each job has reached, and its cumulative hazard there."""
-        rows, since = np.arange(len(self)), np.zeros(len(self)) if given_age_s is None else given_age_s
-        return rows, since, self.hazard_until(rows, since)
+    def _given(self, given_age_s: FloatArray | None) -> tuple[FloatArray, FloatArray]:
+        """The age that each job has reached, and its cumulative hazard there."""
+        since = np.zeros(len(self)) if given_age_s is None else given_age_s
+        return since, self.hazard_until(np.arange(len(self)), since)
 
-    def survival(self, age_s: FloatArray, given_age_s: FloatArray | None = None) -> FloatArray:
-        """Survival function after further seconds, given that a job has reached an age.
-
-        Parameters
-        ----------
-        age_s : ndarray of shape (n_times,)
-            Seconds, on top of `given_age_s`.
-        given_age_s : ndarray of shape (n_jobs,), optional
-            How long each job has run; 0 by default.
-
-        Returns
-        -------
-        ndarray of shape (n_jobs, n_times)
-        """
-        rows, since, before = self._given(given_age_s)
-        ends = [self.hazard_until(rows, since + age) - before for age in np.asarray(age_s, dtype=float)]
+    def survival(self, age_s: FloatArray) -> FloatArray:
+        """Survival function at ages in seconds, shape (n_jobs, n_ages)."""
+        rows, ages = np.arange(len(self)), np.asarray(age_s, dtype=float)
+        ends = [self.hazard_until(rows, np.full(len(self), age)) for age in ages]
         return np.exp(-np.stack(ends, axis=1)) if ends else np.ones((len(self), 0))
 
     def quantile(self, shares: Sequence[float], given_age_s: FloatArray | None = None) -> FloatArray:
         """Quantiles of the remaining seconds, shape (n_jobs, n_shares)."""
-        _, since, before = self._given(given_age_s)
+        since, before = self._given(given_age_s)
         return np.stack([self._age_of(before - np.log1p(-share)) - since for share in shares], axis=1)
 
     def _age_of(self, hazard: FloatArray) -> FloatArray:
@@ -102,7 +90,7 @@ class SurvivalCurves:
 
     def mean(self, given_age_s: FloatArray | None = None) -> FloatArray:
         """Mean remaining seconds, restricted to the last age, shape (n_jobs,)."""
-        _, since, before = self._given(None if given_age_s is None else np.minimum(given_age_s, self.ages[-1]))
+        since, before = self._given(None if given_age_s is None else np.minimum(given_age_s, self.ages[-1]))
         relative = self.cumulative - before[:, None]
         alive = np.exp(-np.maximum(relative, 0))
         width = np.diff(np.maximum(self.ages, since[:, None]), axis=1)
@@ -182,11 +170,10 @@ class DurationHazard(BaseEstimator):
     ) -> DurationHazard:
         """Fit to durations, of which some are right-censored.
 
-        `X`: shape (n, n_features); naN where unknown. `duration_s`: shape (n,); seconds; for those not `ended`, the
+        `X`: shape (n, n_features); NaN where unknown. `duration_s`: shape (n,); seconds; for those not `ended`, the
         seconds so far. `ended`: shape (n,); false where censored. `clock_s`: shape (n,); start of each duration:
         seconds of local time since any Thursday at midnight, such as 1970-01-01. `weight`: shape (n,). `scales`:
         columns of `X` with the logarithm of an expected duration (s), relative to which ages are a feature too.
-        Returns this object.
         """
         if not ended.any():
             raise InputError("no job in the log has ended, so nothing says how long jobs run.")
@@ -455,6 +442,8 @@ class _EventLog:
 SCALES = ("requested", "predicted")
 #: Share of the training jobs whose history is masked, so that jobs without one are predicted well.
 _MASKED = 0.15
+#: Jobs are weighted by their GPUs to this power: 0 would weight jobs equally, 1 by GPU-hours.
+_GPU_WEIGHT = 0.5
 
 
 class RunTimeModel(BaseEstimator):
@@ -467,8 +456,6 @@ class RunTimeModel(BaseEstimator):
     ----------
     tz : str or tzinfo, default="UTC"
         Zone of the time of day and the weekday.
-    gpu_weight : float in [0, 1], default=0.5
-        Jobs are weighted by their GPUs to this power: 0 weights jobs equally, 1 by GPU-hours.
     history_keys : sequence of str, default=("gpus", "group", "user", "own")
         Keys of the history features; see `submission_features`. Without any, the request and the clock remain.
     costs : TrainingRunTime, optional
@@ -498,7 +485,6 @@ class RunTimeModel(BaseEstimator):
     def __init__(
         self,
         tz: object = "UTC",
-        gpu_weight: float = 0.5,
         history_keys: Sequence[str] = tuple(HISTORY_KEYS),
         costs: TrainingRunTime | None = None,
         max_rows: int = 700_000,
@@ -506,7 +492,6 @@ class RunTimeModel(BaseEstimator):
         random_state: int = 0,
     ) -> None:
         self.tz = tz
-        self.gpu_weight = gpu_weight
         self.history_keys = history_keys
         self.costs = costs
         self.max_rows = max_rows
@@ -528,13 +513,7 @@ class RunTimeModel(BaseEstimator):
         ------
         InputError
             If nothing was submitted or nothing had ended by then.
-
-        Returns
-        -------
-        RunTimeModel
-            This object.
         """
-        check_number("gpu_weight", self.gpu_weight, 0, 1)
         log = check_jobs(jobs)
         self.until_ = recorded_until(log) if until is None else parse_timestamp(until, self.tz)
         self.log_ = checked_as_of(log, self.until_)
@@ -546,7 +525,7 @@ class RunTimeModel(BaseEstimator):
         known = np.isfinite(duration) & (duration >= 0)
         self.costs_ = None if self.costs is None else clone(self.costs).fit(self.log_, until=self.until_)
         features = self._training_features()
-        weight = np.maximum(self.log_["gpus"].to_numpy(dtype=float), 0.125) ** self.gpu_weight
+        weight = np.maximum(self.log_["gpus"].to_numpy(dtype=float), 0.125) ** _GPU_WEIGHT
         self.hazard_ = DurationHazard(self.max_rows, self.max_iter, random_state=self.random_state).fit(
             features[self.features_].to_numpy(dtype=float)[known],
             duration[known],
@@ -587,10 +566,6 @@ class RunTimeModel(BaseEstimator):
             before a job's submission are used for it.
         ages_s : ndarray of shape (n_jobs, 2), optional
             Youngest and oldest age (s) of each job that matter; the hazard before and after counts as zero.
-
-        Returns
-        -------
-        SurvivalCurves
         """
         check_is_fitted(self, "hazard_")
         jobs = check_jobs(jobs, allow_unknown=True)

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import InputError, check_choice, check_columns, check_number, nearest, told
 from gpudemand.datasets.devices import PRECISIONS, device
-from gpudemand.jobs.table import as_of, check_jobs, seconds_since, start_times
+from gpudemand.jobs.table import as_of, check_jobs, seconds_since, start_times, training_steps
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.metrics import check_forecast, interval_columns
 from gpudemand.planning.capacity import CapacityPlan, plan_utilization
 from gpudemand.planning.programmes import Programme
 from gpudemand.planning.quantiles import pick_model
-from gpudemand.planning.training_run_time import pooled_variance, random_effects, training_steps
+from gpudemand.planning.training_run_time import pooled_variance, random_effects
 from gpudemand.usage.series import series_codes
 
 #: Start and end of an event that has none.
@@ -49,10 +49,7 @@ class NetworkCosts(JobCosts, Protocol):
 
 
 def recent_workload(jobs: pd.DataFrame, origin: pd.Timestamp, days: int) -> pd.DataFrame:
-    """Jobs that ran or came in the days before an origin, with the GPU-hours that they held in these days.
-
-    Returns columns of `jobs`, and ``gpu_hours``.
-    """
+    """Jobs that ran or came in the days before an origin, with the ``gpu_hours`` that they held in these days."""
     known, since = as_of(jobs, origin), origin - pd.Timedelta(days=days)
     recent = known[(known["end"].fillna(origin) > since) | (known["submit"] >= since)]
     ran = seconds_since(recent["end"].fillna(origin), start_times(recent).clip(lower=since))
@@ -335,10 +332,6 @@ class WhatIf:
         ----------
         scenario : Change or sequence of Change
             Several are applied in order; none is the base case.
-
-        Returns
-        -------
-        CapacityPlan
         """
         return plan_utilization(self.changed_forecast(scenario), installed=self.installed, **self.options)
 
@@ -637,12 +630,7 @@ class MoveTo(HardwareChange):
 
 @dataclass(frozen=True)
 class LargerBatch(HardwareChange):
-    """Multiply batch sizes by a factor where memory fits: fewer, longer steps for the same epochs.
-
-    Parameters
-    ----------
-    factor : float
-    """
+    """Multiply batch sizes by a factor where memory fits: fewer, longer steps for the same epochs."""
 
     factor: float = 2.0
 

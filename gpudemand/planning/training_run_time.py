@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._array import STRING, FloatArray
 from gpudemand._validation import InputError, as_numbers, as_pandas, check_columns, check_number, nearest, told
 from gpudemand.datasets.devices import device
-from gpudemand.jobs.table import as_of, check_jobs, seconds_since, start_times
+from gpudemand.jobs.table import as_of, check_jobs, seconds_since, start_times, training_steps
 from gpudemand.jobs.times import parse_timestamp
 
 #: Prior weight of a completion ratio relative to that of a step-time ratio: early ends vary more.
@@ -40,17 +40,6 @@ class CostPredictor(Protocol):
 
     def on_one_host(self) -> CostPredictor:
         """The same with one host for all GPUs, by which these compare."""
-
-
-def training_steps(jobs: pd.DataFrame) -> FloatArray:
-    """Steps that jobs train for: ``epochs * ceil(samples / (batch_size * gpus))``, shape (n_jobs,).
-
-    `jobs`: ``gpus``, ``batch_size`` (per GPU), ``epochs`` and ``samples`` (of the training set).
-    """
-    needed = ("gpus", "batch_size", "epochs", "samples")
-    table = check_columns(jobs, needed, "jobs")
-    gpus, batch, epochs, samples = (as_numbers(table[name], f"jobs[{name!r}]") for name in needed)
-    return np.asarray(epochs * np.ceil(samples / (batch * gpus)))
 
 
 class CostStepTime:
@@ -127,11 +116,6 @@ class CostStepTime:
             As for `costs_against_log`.
         startup_s : float, default=60
             Seconds before the first step.
-
-        Returns
-        -------
-        CostStepTime
-            This object.
         """
         jobs = as_pandas(jobs, "jobs")
         done = _completed(jobs[self.knows(jobs)], self, startup_s)
@@ -240,11 +224,6 @@ class TrainingRunTime(BaseEstimator):
             Canonical columns and those of `training_steps` and of `step_time`.
         until : time-like, optional
             Nothing later is used.
-
-        Returns
-        -------
-        TrainingRunTime
-            This object.
         """
         check_number("prior_jobs", self.prior_jobs, 0, open_low=True)
         log = check_jobs(jobs) if until is None else as_of(check_jobs(jobs), parse_timestamp(until))
@@ -260,10 +239,6 @@ class TrainingRunTime(BaseEstimator):
 
     def predict(self, jobs: pd.DataFrame) -> pd.DataFrame:
         """Predict run times.
-
-        Parameters
-        ----------
-        jobs : DataFrame
 
         Returns
         -------
@@ -423,7 +398,7 @@ def run_time_ratios(jobs: pd.DataFrame, step_time: StepTime, startup_s: float = 
     return _ratios(known.assign(value=np.log(done["taken_s"] / done["predicted_s"])))
 
 
-def _completed(jobs: pd.DataFrame, step_time: StepTime, startup_s: float) -> pd.DataFrame:
+def _completed(jobs: pd.DataFrame, step_time: StepTime, startup_s: float = 60.0) -> pd.DataFrame:
     """Completed jobs with ``predicted_s`` and ``taken_s`` of their steps together."""
     check_number("startup_s", startup_s, 0)
     log = check_jobs(jobs)
@@ -442,7 +417,7 @@ ALL_NETWORKS = "all"
 
 
 @told("Comparing costs with the log")
-def costs_against_log(jobs: pd.DataFrame, step_time: StepTime, startup_s: float = 60.0) -> pd.DataFrame:
+def costs_against_log(jobs: pd.DataFrame, step_time: StepTime) -> pd.DataFrame:
     """Predicted run times of a log's completed training jobs against what they took, by network and GPU type.
 
     Parameters
@@ -450,9 +425,8 @@ def costs_against_log(jobs: pd.DataFrame, step_time: StepTime, startup_s: float 
     jobs : DataFrame
         Canonical columns and those of `training_steps` and of `step_time`.
     step_time : callable
-        Jobs -> predicted seconds of a step: a `CostStepTime`, or any function of the job table.
-    startup_s : float, default=60
-        Seconds before the first step, which count neither as predicted nor as taken.
+        Jobs -> predicted seconds of a step: a `CostStepTime`, or any function of the job table. A minute before the
+        first step counts neither as predicted nor as taken.
 
     Returns
     -------
@@ -474,7 +448,7 @@ def costs_against_log(jobs: pd.DataFrame, step_time: StepTime, startup_s: float 
     >>> bool(1.25 < found["ratio"].iloc[0] < 1.5)
     True
     """
-    done = _completed(jobs, step_time, startup_s)
+    done = _completed(jobs, step_time)
     keys = ["network", "gpu_type", *(["cluster"] if len(done["cluster"].dropna().unique()) > 1 else [])]
     groups = done.assign(ratio=done["taken_s"] / done["predicted_s"]).groupby(keys, sort=True)
     table = groups[["predicted_s", "taken_s", "ratio"]].median()

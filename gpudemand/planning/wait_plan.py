@@ -201,15 +201,12 @@ _TOTAL = "total"
 
 
 class WaitPool(NamedTuple):
-    """Interchangeable GPUs, the jobs that want them, and how many these will want.
-
-    `jobs`: canonical columns; every job has an end. `quantiles`: GPUs wanted by bin.
-    """
+    """Interchangeable GPUs, the jobs that want them, and how many these will want."""
 
     name: str
     installed: float
-    jobs: pd.DataFrame
-    quantiles: QuantileTable
+    jobs: pd.DataFrame  # canonical columns; every job has an end
+    quantiles: QuantileTable  # GPUs wanted by bin
 
 
 def split_pools(

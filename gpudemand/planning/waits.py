@@ -12,7 +12,6 @@ from gpudemand._validation import InputError, check_list, check_number, told
 from gpudemand.jobs.table import check_jobs, gave_up, seconds_since, start_times
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.planning.queue import run_seconds, simulate_queue
-from gpudemand.planning.run_time import RunTimeModel
 from gpudemand.units import DAY, WEEK
 from gpudemand.usage.series import end_of_record
 
@@ -24,9 +23,6 @@ def expected_queueing(
     *,
     growth: float = 1.0,
     policy: str = "easy",
-    start: object = None,
-    run_time: RunTimeModel | None = None,
-    random_state: int = 0,
 ) -> pd.DataFrame:
     """Simulated waits of the jobs of a log at several capacities.
 
@@ -41,13 +37,6 @@ def expected_queueing(
         before or after them, so that days and weeks keep their shape.
     policy : {"easy", "conservative", "fifo", "eager"}, default="easy"
         See `simulate_queue`.
-    start : time-like, optional
-        Jobs that started before it hold their GPUs at the beginning, and are not among the waits. By default the
-        cluster is empty at first.
-    run_time : RunTimeModel, optional
-        Expects how long jobs without an end run; by default one that is fitted to `jobs`.
-    random_state : int, default=0
-        Seed of the jobs that `growth` draws.
 
     Returns
     -------
@@ -65,45 +54,40 @@ def expected_queueing(
     """
     check_number("growth", growth, 0, 1000, open_low=True)
     listed = check_list("capacities", capacities, "numbers of GPUs")
-    log = with_expected_ends(check_jobs(jobs), run_time)
+    log = with_expected_ends(check_jobs(jobs))
     log = log[(log["gpus"] > 0).to_numpy() & ~gave_up(log)]
     if log.empty:
         raise InputError("no job of the log held a GPU, so there is nothing to simulate.")
-    begin = log["submit"].min() if start is None else parse_timestamp(start, name="start")
-    log = log if growth == 1 else _grown(log, growth, begin, np.random.default_rng(random_state))
+    begin = log["submit"].min()
+    log = log if growth == 1 else _grown(log, growth, begin)
     rows = [_waits(log, check_number("capacities", gpus, 0, open_low=True), policy, begin) for gpus in listed]
     return pd.DataFrame(rows, index=pd.Index(listed, name="capacity"))
 
 
-def with_expected_ends(
-    jobs: pd.DataFrame, run_time: RunTimeModel | None = None, until: pd.Timestamp | None = None
-) -> pd.DataFrame:
-    """The log with the expected ends of jobs that had none, in new rows 0, 1, ...; see `run_seconds`.
-
-    Those that wait start at its end, `until`, at the earliest.
-    """
+def with_expected_ends(jobs: pd.DataFrame, until: pd.Timestamp | None = None) -> pd.DataFrame:
+    """The log, rows 0, 1, ..., with expected ends where it has none; jobs that wait start at `until` or later."""
     log = jobs.reset_index(drop=True)
     unfinished, begin = log["end"].isna(), start_times(log)
-    run = pd.to_timedelta(pd.Series(run_seconds(log, run_time), log.index), unit="s")
+    run = pd.to_timedelta(pd.Series(run_seconds(log), log.index), unit="s")
     end_of_log = end_of_record(log) if until is None else until
     start, end = log["start"].mask(begin.isna(), end_of_log), log["end"].fillna(begin.fillna(end_of_log) + run)
     return log.assign(start=start, end=end, status=log["status"].mask(unfinished, "completed"))
 
 
-def _grown(jobs: pd.DataFrame, growth: float, begin: pd.Timestamp, rng: np.random.Generator) -> pd.DataFrame:
-    """The jobs submitted from `begin` on in `growth` times their number, at the same times of other weeks or days."""
-    later = jobs[jobs["submit"] >= begin]
-    count = np.floor(growth) + (rng.random(len(later)) < growth % 1)
-    copies = later.loc[later.index.repeat(count.astype(int))]
+def _grown(jobs: pd.DataFrame, growth: float, begin: pd.Timestamp) -> pd.DataFrame:
+    """`growth` times the number of jobs, submitted from `begin` on at the same times of other weeks or days."""
+    rng = np.random.default_rng(0)
+    count = np.floor(growth) + (rng.random(len(jobs)) < growth % 1)
+    copies = jobs.loc[jobs.index.repeat(count.astype(int))]
     is_copy = copies.index.duplicated()
-    span = later["submit"].max() - begin
+    span = jobs["submit"].max() - begin
     step = WEEK if span >= 2 * WEEK else DAY
     n_steps = max(int(np.ceil(span / step)), 1)
     shift = np.where(is_copy, rng.integers(0, n_steps, len(copies)), 0)
     since = copies["submit"] - begin
     moved = (since + shift * step) % (n_steps * step) - since
-    copies = copies.assign(**{name: copies[name] + moved for name in ("submit", "start", "end")}, job_id=None)
-    return pd.concat([jobs[jobs["submit"] < begin], copies], ignore_index=True)
+    times = {name: copies[name] + moved for name in ("submit", "start", "end")}
+    return copies.assign(**times, job_id=None).reset_index(drop=True)
 
 
 def _waits(jobs: pd.DataFrame, capacity: float, policy: str, begin: pd.Timestamp) -> dict[str, float]:
@@ -145,7 +129,6 @@ def effective_capacity(
     start: object,
     until: object,
     policy: str = "easy",
-    run_time: RunTimeModel | None = None,
 ) -> float:
     """GPUs with which a simulation gives the mean wait that a log records over a period.
 
@@ -162,8 +145,6 @@ def effective_capacity(
         Period of the submissions, some weeks. Jobs that ran or waited at its start do so in the simulation too.
     policy : {"easy", "conservative", "fifo", "eager"}, default="easy"
         See `simulate_queue`.
-    run_time : RunTimeModel, optional
-        Expects how long jobs without an end run; by default one that is fitted to `jobs`.
 
     Returns
     -------
@@ -187,7 +168,7 @@ def effective_capacity(
     """
     most = check_number("installed", installed, 0, open_low=True)
     begin, end = parse_timestamp(start, name="start"), parse_timestamp(until, name="until")
-    log = with_expected_ends(check_jobs(jobs), run_time)
+    log = with_expected_ends(check_jobs(jobs))
     log = log[(log["submit"] < end) & ((log["end"] > begin) | (log["submit"] >= begin)) & ~gave_up(log)]
     # With expected ends, what waits at the beginning, and still does at the end, would else seem to run.
     log = log.assign(status=log["status"].mask(log["start"].isna(), "pending"))

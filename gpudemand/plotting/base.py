@@ -57,10 +57,6 @@ def style() -> Iterator[None]:
 
     Displays apply it themselves; use it for other figures beside them.
 
-    Returns
-    -------
-    context manager
-
     Examples
     --------
     >>> import matplotlib as mpl

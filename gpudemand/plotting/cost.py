@@ -79,10 +79,6 @@ class CostPredictionDisplay(Display):
         ------
         InputError
             If the lengths differ, or a cost is not positive.
-
-        Returns
-        -------
-        CostPredictionDisplay
         """
         check_choice("target", target, _NAMES)
         columns = {"measured": _costs("measured", measured), "predicted": _costs("predicted", predicted)}
@@ -283,10 +279,6 @@ class StructuralMatrixDisplay(Display):
             Weight of an edge; see `structural_matrix`.
         most : int, default=14
             Operator types to show, those with the largest sums.
-
-        Returns
-        -------
-        StructuralMatrixDisplay
         """
         return cls(_largest(_matrix(graph, weight), most), title=graph.name, label=_UNITS[weight])
 

@@ -105,10 +105,6 @@ class ForecastDisplay(base.Display):
         ------
         InputError
             If the series is not in the frames, or there are several and none is named.
-
-        Returns
-        -------
-        ForecastDisplay
         """
         forecast = check_forecast(forecast)
         name = choose_series(forecast, unique_id)
@@ -231,10 +227,6 @@ class HorizonErrorDisplay(base.Display):
         ------
         InputError
             If a model or the metric is not known.
-
-        Returns
-        -------
-        HorizonErrorDisplay
         """
         backtest = check_columns(backtest, KEYS, "backtest")
         check_choice("metric", metric, _METRICS)

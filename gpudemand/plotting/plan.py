@@ -93,10 +93,6 @@ class CapacityPlanDisplay(base.Display):
         ------
         InputError
             If the series is not in the plan, or there are several and none is named.
-
-        Returns
-        -------
-        CapacityPlanDisplay
         """
         table = plan.to_frame()
         name = choose_series(check_columns(table, ("unique_id", *_COLUMNS), "the plan"), unique_id)
@@ -276,10 +272,6 @@ class ExceedanceDisplay(base.Display):
         plan : CapacityPlan
         unique_id : str, optional
             Needed when the plan has several series.
-
-        Returns
-        -------
-        ExceedanceDisplay
         """
         curve = plan.exceedance()
         name = choose_series(curve, unique_id)

@@ -88,9 +88,9 @@ class SegmentProfileDisplay(base.Display):
 
     @classmethod
     def from_labels(
-        cls, wide: pd.DataFrame, labels: Sequence[int], *, names: Sequence[str] | None = None, n_examples: int = 3
+        cls, wide: pd.DataFrame, labels: Sequence[int], *, names: Sequence[str] | None = None
     ) -> SegmentProfileDisplay:
-        """Choose typical users of each segment: quantiles of its GPU-hours.
+        """Choose three typical users of each segment: quantiles of its GPU-hours.
 
         Parameters
         ----------
@@ -99,22 +99,16 @@ class SegmentProfileDisplay(base.Display):
         labels : sequence of int, shape (n_users,)
         names : sequence of str, optional
             One per segment, such as ``segment_profiles(wide, labels)["name"]``.
-        n_examples : int, default=3
-            Users per segment.
 
         Raises
         ------
         InputError
             If labels or names do not fit.
-
-        Returns
-        -------
-        SegmentProfileDisplay
         """
         codes = checked_labels(wide.index, labels)
         called = segment_names(codes, names)
         members = {name: wide[codes == label] for label, name in called.items()}
-        panels = {name: _examples(rows, n_examples) for name, rows in members.items()}
+        panels = {name: _examples(rows) for name, rows in members.items()}
         return cls(panels, {name: len(rows) for name, rows in members.items()}, kind=base.kind_of(wide))
 
     def _draw(self, ax: Axes) -> None:
@@ -137,9 +131,13 @@ class SegmentProfileDisplay(base.Display):
         return inset
 
 
-def _examples(rows: pd.DataFrame, n_examples: int) -> pd.DataFrame:
+#: Users drawn of a segment.
+_EXAMPLES = 3
+
+
+def _examples(rows: pd.DataFrame) -> pd.DataFrame:
     order = rows.sum(axis=1).sort_values(kind="stable").index
-    middle = np.linspace(0, len(order) - 1, min(n_examples, len(order)) + 2)[1:-1].round().astype(int)
+    middle = np.linspace(0, len(order) - 1, min(_EXAMPLES, len(order)) + 2)[1:-1].round().astype(int)
     chosen = rows.loc[order[np.unique(middle)]].fillna(0.0)
     top = chosen.max(axis=1)
     return chosen.div(top.where(top > 0, 1.0), axis=0).T
@@ -209,10 +207,6 @@ class SegmentShareDisplay(base.Display):
         ------
         InputError
             If labels or names do not fit.
-
-        Returns
-        -------
-        SegmentShareDisplay
         """
         codes = checked_labels(wide.index, labels)
         by_segment = wide.groupby(codes.to_numpy()).sum().rename(index=segment_names(codes, names)).T
@@ -280,10 +274,6 @@ class SegmentTransitionDisplay(base.Display):
         ------
         InputError
             If the labels are not of equal length, or names do not fit.
-
-        Returns
-        -------
-        SegmentTransitionDisplay
         """
         first = np.asarray(before)
         users = before.index if isinstance(before, pd.Series) else pd.RangeIndex(len(first))
@@ -363,10 +353,6 @@ class RFMDisplay(base.Display):
         ------
         InputError
             If a column is missing, or labels or names do not fit.
-
-        Returns
-        -------
-        RFMDisplay
         """
         table = check_columns(table, ("recency", "frequency", "monetary"), "table of rfm_table")
         codes = checked_labels(table.index, labels)
@@ -460,10 +446,6 @@ class PersistenceDiagramDisplay(base.Display):
         ------
         InputError
             If there is no such user, or no such filtration.
-
-        Returns
-        -------
-        PersistenceDiagramDisplay
         """
         # Imports numba, which other figures do not need.
         from gpudemand.segments import sublevel_persistence, superlevel_persistence

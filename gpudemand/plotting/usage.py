@@ -70,10 +70,6 @@ class UsageDisplay(base.Display):
         ------
         InputError
             If `usage` is no usage frame, or `max_groups` is not from 1 to 7.
-
-        Returns
-        -------
-        UsageDisplay
         """
         check_number("max_groups", max_groups, 1, len(base.GROUPS), integer=True)
         wide = to_wide(check_usage(usage, allow_missing=True)).T
@@ -149,10 +145,6 @@ class WeeklyProfileDisplay(base.Display):
         ------
         InputError
             If `usage` is no usage frame, or its bins are longer than an hour.
-
-        Returns
-        -------
-        WeeklyProfileDisplay
         """
         total = check_usage(usage, allow_missing=True).groupby("ds", as_index=False)["y"].sum(min_count=1)
         if len(total) > 1 and total["ds"].diff().min() > pd.Timedelta("1h"):

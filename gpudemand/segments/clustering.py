@@ -192,10 +192,6 @@ def select_n_segments(
     within_variance : float, default=0
         Mean square distance of users of one class, added to all distances. 0 if unknown.
 
-    Returns
-    -------
-    Selection
-
     References
     ----------
     C. Hennig, *Cluster-wise assessment of cluster stability*, CSDA 52, 2007; R. Tibshirani, G. Walther and T. Hastie,
@@ -325,11 +321,7 @@ class JointModel:
 
 
 class ConsensusModel:
-    """The method of Rivera-Castro et al.: homology of a sample of users, consensus of three clusterings, a classifier.
-
-    Its stages are those of the notes of `TopologicalSegmenter`. The sublevel statistics that the classifier sees take
-    microseconds.
-    """
+    """The method of Rivera-Castro et al.: homology of a sample of users, three clusterings, a classifier."""
 
     blocks: tuple[str, ...] = PARTS
 

@@ -52,7 +52,6 @@ class _Embedding(NamedTuple):
     """Parameters of the point cloud of a series."""
 
     dimension: int
-    time_delay: int
     stride: int
     n_landmarks: int | None
     scale: int
@@ -60,11 +59,9 @@ class _Embedding(NamedTuple):
     def points(self, series: FloatArray) -> FloatArray:
         """Return the windows of the scaled series; none if it is constant or too short."""
         centre, width = centre_and_width(series, self.scale)
-        if width == 0.0 or series.size < window_length(self.dimension, self.time_delay):
+        if width == 0.0 or series.size < window_length(self.dimension):
             return np.empty((0, self.dimension))
-        points = takens_embedding(
-            (series - centre) / width, dimension=self.dimension, time_delay=self.time_delay, stride=self.stride
-        )
+        points = takens_embedding((series - centre) / width, dimension=self.dimension, stride=self.stride)
         return points[~np.isnan(points).any(axis=1)]
 
 
@@ -78,8 +75,6 @@ class RipsStatistics(SeriesTransformer):
     ----------
     dimension : int, default=50
         Values in a window.
-    time_delay : int, default=1
-        Steps between the values of a window.
     stride : int, default=1
         Steps between windows.
     n_landmarks : int or None, default=64
@@ -120,16 +115,14 @@ class RipsStatistics(SeriesTransformer):
     def __init__(
         self,
         dimension: int = 50,
-        time_delay: int = 1,
-        stride: int = 1,
         *,
+        stride: int = 1,
         n_landmarks: int | None = 64,
         scale: str | None = "std",
         summary: str = "both",
         n_jobs: int | None = None,
     ) -> None:
         self.dimension = dimension
-        self.time_delay = time_delay
         self.stride = stride
         self.n_landmarks = n_landmarks
         self.scale = scale
@@ -171,10 +164,10 @@ class RipsStatistics(SeriesTransformer):
         return stack_diagrams([diagram for part in parts for diagram in part])
 
     def _embedding(self) -> _Embedding:
-        window_length(self.dimension, self.time_delay, self.stride)
+        window_length(self.dimension, stride=self.stride)
         if self.n_landmarks is not None:
             check_number("n_landmarks", self.n_landmarks, 1, integer=True)
-        return _Embedding(self.dimension, self.time_delay, self.stride, self.n_landmarks, scale_code(self.scale))
+        return _Embedding(self.dimension, self.stride, self.n_landmarks, scale_code(self.scale))
 
     def _names(self) -> list[str]:
         return [f"h{dimension}_{name}" for dimension, name in PUBLISHED[self.summary]]

@@ -173,24 +173,14 @@ class TopologicalSegmenter(ClusterMixin, TransformerMixin, BaseEstimator):
         return np.asarray(self.predict_proba(X).argmax(axis=1))
 
     def predict_proba(self, X: object) -> FloatArray:
-        """Return the membership probabilities, shape (n_users, ``n_segments_``).
-
-        Parameters
-        ----------
-        X : DataFrame or array-like, shape (n_users, n_timestamps)
-        """
+        """Return the membership probabilities, shape (n_users, ``n_segments_``)."""
         check_is_fitted(self, "labels_")
         matrix = as_matrix(X)
         _check_step(self.matrix_.ds, matrix.ds)
         return self._shrunk(matrix, self._posterior(self._model.features(matrix)))[:, self._order]
 
     def transform(self, X: object) -> pd.DataFrame:
-        """Return the features of each user, as in ``features_``.
-
-        Parameters
-        ----------
-        X : DataFrame or array-like, shape (n_users, n_timestamps)
-        """
+        """Return the features of each user, as in ``features_``."""
         check_is_fitted(self, "labels_")
         return self._model.features(as_matrix(X))
 

@@ -363,7 +363,7 @@ class PersistenceStatistics(SeriesTransformer):
         return features.reshape(len(table), -1)
 
     def _names(self) -> list[str]:
-        return [f"{filtration}_{name}" for filtration in FILTRATIONS for name in STATISTICS]
+        return list(_NAMES)
 
 
 def _normalize(features: FloatArray, recorded: FloatArray) -> None:
@@ -637,7 +637,7 @@ def takens_embedding(y: object, *, dimension: int = 50, time_delay: int = 1, str
     return windows[(series.size - size) % int(stride) :: int(stride), :: int(time_delay)]
 
 
-def window_length(dimension: int, time_delay: int, stride: int = 1) -> int:
+def window_length(dimension: int, time_delay: int = 1, stride: int = 1) -> int:
     """Return the number of values that a window spans; raises `InputError` for invalid parameters.
 
     >>> window_length(3, 2)

@@ -96,3 +96,17 @@ def check_intervals(forecast: pd.DataFrame, name: str) -> None:
     assert np.isfinite(bounds).all()
     assert (np.diff(bounds, axis=1) >= 0).all()
     assert (bounds >= 0).all()
+
+
+def residual_series():
+    """Twenty series with a shared season and autocorrelated residuals."""
+    rng, t = np.random.default_rng(0), np.arange(24 * 20)
+    own = rng.normal(0, 0.3, (20, t.size))
+    for time in range(1, t.size):
+        own[:, time] += 0.9 * own[:, time - 1]
+    return 10 + rng.uniform(1, 3, (20, 1)) * np.sin(2 * np.pi * t / 24) + own
+
+
+def with_missing(y, share=0.3):
+    """The same with values missing at random."""
+    return np.where(np.random.default_rng(1).random(y.shape) < share, np.nan, y)

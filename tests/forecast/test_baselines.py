@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,8 +16,6 @@ from gpudemand.forecast import (
     SeasonallyAdjustedNaive,
     SeasonalMedian,
     SeasonalNaive,
-    Theta,
-    WeekProfile,
 )
 
 from .canaries import long
@@ -133,15 +133,18 @@ class TestEveryBaseline:
     ("model", "name"),
     [
         (ETS, "max_seasons"),
-        (Theta, "max_seasons"),
         (SeasonallyAdjustedNaive, "n_seasons"),
         (SeasonalMedian, "n_seasons"),
-        (WeekProfile, "n_weeks"),
     ],
 )
 def test_numbers_of_seasons_are_checked(model, name, count):
     with pytest.raises(InputError, match=f"{name} must be a whole number of at least 1"):
         model(**{name: count}).fit(long({"a": daily_wave(24 * 21)})).predict(2)
+
+
+def test_examples_of_the_forecasters_that_only_benchmarks_use():
+    module = pytest.importorskip("benchmarks.forecast.baselines", reason="runs from a checkout")
+    assert doctest.testmod(module).failed == 0
 
 
 @pytest.mark.parametrize("freq", ["D", "MS", "W-MON", "15min"])

@@ -27,9 +27,7 @@ from gpudemand.forecast import (
     SeasonallyAdjustedNaive,
     SeasonalNaive,
     TemporalFactorization,
-    Theta,
     UnlikelyUsageWarning,
-    WeekProfile,
     Zero,
 )
 from gpudemand.forecast.clusterwise_factorization import BaselineSegmenter
@@ -56,9 +54,7 @@ MODELS = [
     SBA(),
     SeasonalNaive(),
     TemporalFactorization(n_factors=2),
-    Theta(),
     TSB(),
-    WeekProfile(),
     Zero(),
 ]
 FACTORIZED = (TemporalFactorization, ClusterwiseFactorization, ClusterwiseForecaster)

@@ -132,14 +132,6 @@ def test_scaling_a_series_scales_its_forecast(kinds):
     np.testing.assert_allclose(scaled, plain * factor, rtol=1e-4)
 
 
-def test_new_users_are_forecast_from_their_segment(fitted):
-    later = two_kinds(seed=5)
-    usage = frame(later[:, :-14], "D").assign(unique_id=lambda f: "new" + f["unique_id"])
-    found = matrix(fitted.predict_new(usage, h=7), "ClusterwiseForecaster")
-    mean = np.repeat(later[:, :-14].mean(axis=1, keepdims=True), 7, axis=1)
-    assert rmse(later[:, -14:-7], found) < 0.5 * rmse(later[:, -14:-7], mean)
-
-
 def test_short_and_constant_histories():
     rng = np.random.default_rng(0)
     odd = np.vstack([np.zeros(20), np.full(20, 7.0), rng.random((9, 20))])
@@ -225,13 +217,6 @@ class TestSelection:
 
     def test_zero_losses_select_nothing(self):
         assert select_method(np.zeros((3, 2)), np.zeros((3, 2))) == 0
-
-
-def test_labels_are_predicted_for_new_users(kinds):
-    segmenter = BaselineSegmenter(2).fit(wide(kinds))
-    assert set(segmenter.labels_) == {0, 1}
-    assert len(segmenter.predict(wide(kinds)[wide(kinds).columns[:80]])) == 60
-    np.testing.assert_array_equal(segmenter.predict(wide(kinds)), segmenter.labels_)
 
 
 def test_the_level_factor_is_one_for_small_differences():

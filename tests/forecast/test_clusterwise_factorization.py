@@ -104,39 +104,6 @@ class TestForecaster:
         plain, scaled = (matrix(model.fit(frame(v, "D")).predict(5), type(model).__name__) for v in (y, y * factor))
         np.testing.assert_allclose(scaled, plain * factor, rtol=1e-6)
 
-    def test_new_users_join_their_kind(self):
-        y = courses()
-        model = ClusterwiseFactorization(3, factorization=SMALL).fit(frame(y[::2], "D"))
-        new = frame(y[1::2], "D").assign(unique_id=lambda f: "new" + f["unique_id"])
-        found = matrix(model.predict_new(new, 3), "ClusterwiseFactorization")
-        assert found.shape == (30, 3)
-        np.testing.assert_allclose(found[:, 0], y[1::2, -1], rtol=0.2)
-
-    def test_new_users_are_folded_into_one_cluster_of_several(self):
-        """Where another cluster gets none of them, users without a value are forecast as zero."""
-        y = courses()
-        model = ClusterwiseFactorization(3, factorization=SMALL).fit(frame(y, "D"))
-        new = np.vstack([np.full(100, np.nan), y[5], y[7]])
-        folded = model.fold_in(new)
-        assert folded.labels[1] == folded.labels[2] == model.labels_.iloc[5]
-        # Of whatever size and level, and with missing values.
-        late = np.where(np.arange(100) < 15, np.nan, y * 1e6 + 1e7)
-        assert adjusted_rand_score(model.fold_in(late).labels, model.labels_) > 0.8
-        one, two = folded.forecast(3), model.fold_in(new[::-1]).forecast(3)
-        np.testing.assert_allclose(one, two[::-1])
-        np.testing.assert_allclose(one[0], 0, atol=1e-9)
-        np.testing.assert_allclose(one[1:, 0], y[[5, 7], -1], rtol=0.1)
-
-    @pytest.mark.slow
-    @pytest.mark.slow
-    def test_the_clusterwise_forecaster_predicts_new_users_by_it(self):
-        y = courses()
-        inner = ClusterwiseFactorization(3, factorization=SMALL)
-        model = ClusterwiseForecaster(factorization=inner, n_clusters=()).fit(frame(y[::2], "D"))
-        new = frame(y[1::2], "D").assign(unique_id=lambda f: "new" + f["unique_id"])
-        found = matrix(model.predict_new(new, 3), "ClusterwiseForecaster")
-        np.testing.assert_allclose(found[:, 0], y[1::2, -1], rtol=0.2)
-
     def test_segments_are_the_only_start(self):
         y = courses()
         start = pd.Series(np.roll(KINDS, 5), index=frame(y, "D")["unique_id"].unique())

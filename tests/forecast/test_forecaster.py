@@ -18,7 +18,6 @@ from gpudemand.forecast import (
     scale_samples,
     sum_samples,
 )
-from gpudemand.forecast.factorization import InductiveForecaster
 from gpudemand.forecast.forecaster import _ranks, adapt, joint_samples
 from gpudemand.forecast.intervals import PastErrors
 
@@ -77,19 +76,16 @@ def test_days_go_on_where_the_clock_skips_a_midnight(start):
 
 
 @pytest.mark.parametrize("start", ["2026-03-27", "2026-10-23"])
-def test_new_series_are_forecast_on_the_local_clock_and_not_below_zero(start):
+def test_series_are_forecast_on_the_local_clock_and_not_below_zero(start):
     """The clock of Berlin changes in the horizon; steps of a path, and not bins, count its hours."""
 
-    class Steps(InductiveForecaster):
+    class Steps(Forecaster):
         def _path(self, y, h):
-            return y[:, [-1]].repeat(h, axis=1)
-
-        def _path_of_new(self, new, h):
             return np.array([[1.0], [-1.0]]) * np.arange(1, h + 1)
 
     y = {"a": 50 + NOISE[0, :40], "b": 50 + NOISE[1, :40]}
     usage = long(y, start=start, tz="Europe/Berlin")
-    new = Steps().fit(usage).predict_new(usage.assign(unique_id="new " + usage["unique_id"]), 24)
+    new = Steps().fit(usage).predict(24)
     up, down = columns(new)[..., 0]
     clock = new["ds"][:24].dt.tz_localize(None)
     passed = (clock - usage["ds"].max().tz_localize(None)) / pd.Timedelta("1h")

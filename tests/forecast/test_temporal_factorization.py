@@ -6,15 +6,16 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.forecast import TemporalFactorization
 from gpudemand.forecast import factorization as trmf
-from gpudemand.forecast.factorization import Data, Penalties
+from gpudemand.forecast.factorization import Data, Penalties, ResidualAR
 from gpudemand.forecast.regression import (
     extrapolate,
+    extrapolate_from,
+    fit_shrunk,
     fit_weights,
     innovations,
     innovations_adjoint,
@@ -22,7 +23,7 @@ from gpudemand.forecast.regression import (
     stabilise,
 )
 
-from .canaries import frame, matrix
+from .canaries import frame, matrix, residual_series, with_missing
 
 
 @pytest.fixture(scope="module")
@@ -94,34 +95,6 @@ def test_scaling_a_series_scales_its_forecast_alone(planted):
     np.testing.assert_allclose(scaled, plain * factor, rtol=1e-6)
 
 
-def test_new_series_are_folded_in_by_their_history(planted):
-    model = TemporalFactorization(n_factors=3).fit(frame(planted[:20, :-48]))
-    new = frame(planted[:, :-48])
-    new = new[new["unique_id"] >= "u020"]
-    forecast = matrix(model.predict_new(new, h=48))
-    assert np.abs(forecast - planted[20:, -48:]).sum() / planted[20:, -48:].sum() < 0.06
-
-
-def test_new_series_below_zero_are_forecast_below_zero():
-    usage = frame(-5 + np.random.default_rng(0).normal(size=(6, 60)), "D")
-    model = TemporalFactorization(n_factors=2).fit(usage)
-    np.testing.assert_allclose(matrix(model.predict_new(usage, h=2)), matrix(model.predict(h=2)), atol=1)
-
-
-@pytest.mark.parametrize("method", ["predict_new", "predict_rolling"])
-def test_tables_of_other_usage_are_checked(planted, method):
-    usage = frame(planted[:4])
-    forecast = getattr(TemporalFactorization(n_factors=2).fit(usage[usage["ds"] < usage["ds"].max()]), method)
-    wrong = {
-        "duplicate stamps": pd.concat([usage, usage]),
-        "lacks the column": usage.drop(columns="y"),
-        "has a zone": usage.assign(ds=usage["ds"].dt.tz_localize("UTC")),
-    }
-    for reason, table in wrong.items():
-        with pytest.raises(InputError, match=reason):
-            forecast(table, 1)
-
-
 def test_zero_and_constant_series_keep_their_level():
     y = np.vstack([np.zeros(60), np.full(60, 7.0), np.random.default_rng(0).random(60)])
     usage = frame(y, "D")
@@ -190,3 +163,33 @@ class TestAutoregression:
         x, w = np.random.default_rng(0).normal(size=(2, 20)), np.array([[0.5, 0.2], [0.1, -0.4]])
         path = np.concatenate([x, extrapolate(x, w, (1, 3), 5)], axis=1)
         np.testing.assert_allclose(innovations(path, w, (1, 3))[:, -5:], 0, atol=1e-12)
+
+
+def test_missing_residuals_are_imputed():
+    series = residual_series()
+    y = with_missing((series - series.mean(axis=1, keepdims=True)) / series.std(axis=1, keepdims=True))
+    data = Data.of(y)
+    factors = trmf.fit(y, 2, (1, 2, 24, 25), Penalties())
+    residuals = ResidualAR.fit(data, factors, 100.0)
+    clean = (series - series.mean(axis=1, keepdims=True)) / series.std(axis=1, keepdims=True)
+    truth = (clean - factors.intercepts[:, None] - factors.loadings @ factors.latent)[:, -25:]
+    gone = ~residuals.known
+    assert np.square(residuals.values - truth)[gone].mean() < 0.7 * np.square(truth)[gone].mean()
+
+
+def test_weights_are_shrunk_to_the_shared_ones():
+    rng, x = np.random.default_rng(0), np.zeros((4, 2000))
+    for t in range(1, 2000):
+        x[:, t] = [0.9, 0.5, 0.5, 0.5] * x[:, t - 1] + rng.normal(size=4)
+    free, shared = fit_shrunk(x, (1,), 1e-6)
+    tied, again = fit_shrunk(x, (1,), 1e9)
+    np.testing.assert_allclose(free[:, 0], [0.9, 0.5, 0.5, 0.5], atol=0.05)
+    np.testing.assert_allclose(tied, np.tile(again, (4, 1)), atol=1e-5)
+    np.testing.assert_allclose(shared, again)
+
+
+def test_many_origins_equal_single_ones():
+    x, w = np.random.default_rng(0).normal(size=(2, 30)), np.array([[0.5, 0.2], [0.1, -0.4]])
+    many = extrapolate_from(x, w, (1, 7), 5, np.array([4, 20, 30]))
+    for place, origin in enumerate((4, 20, 30)):
+        np.testing.assert_allclose(many[:, place], extrapolate(x[:, :origin], w, (1, 7), 5))

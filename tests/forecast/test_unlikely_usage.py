@@ -13,7 +13,6 @@ import gpudemand as gd
 from gpudemand._validation import InputError
 from gpudemand.forecast import (
     ETS,
-    AnalogueForecaster,
     CombinedForecaster,
     HorizonForecaster,
     LagRegression,
@@ -280,9 +279,6 @@ FAR = 10**9
         (SeasonalNaive(), lambda model: model.sample(FAR)),
         (SeasonalNaive(), lambda model: model.sample(1, n_samples=FAR)),
         (SeasonalNaive(), lambda model: model.forecast_from(model.panel_, np.array([80]), FAR)),
-        (TemporalFactorization(n_factors=1), lambda model: model.predict_new(USAGE[IS_A], FAR)),
-        (TemporalFactorization(n_factors=1), lambda model: model.predict_rolling(USAGE, FAR)),
-        (AnalogueForecaster(), lambda model: model.predict(USAGE[IS_A], FAR)),
         (SeasonalNaive(), lambda model: cross_validation(model, USAGE, h=1, n_windows=FAR)),
         (SeasonalNaive(), lambda model: cross_validation(model, USAGE, h=FAR, n_windows=1)),
     ],

@@ -14,8 +14,8 @@ from gpudemand.cost import OpGraph, module_path
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.model import CostModel
 from gpudemand.jobs import write_jobs
-from gpudemand.jobs.table import as_jobs
-from gpudemand.planning.training_run_time import CostStepTime, costs_against_log, training_steps
+from gpudemand.jobs.table import as_jobs, training_steps
+from gpudemand.planning.training_run_time import CostStepTime, costs_against_log
 from gpudemand.study.plan_file import read_networks
 
 #: Small networks of one kind of kernel are unlike those that were measured.
