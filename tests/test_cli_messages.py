@@ -38,6 +38,8 @@ OF_CODE = (
     "options must be a mapping",
     "calibrate with traced networks",
     "memory_limit_gib needs Linux",
+    "study must be a Study",
+    "usage is a long table",
     "X is not of the form file.py:name",
 )
 #: Names in files that are read, in metrics, and of an environment.

@@ -341,6 +341,7 @@ class TemporalFactorization(Forecaster):
     --------
     Fifty users share a daily pattern, and a third of all values is missing:
 
+    >>> import pandas as pd
     >>> hours, rng = np.arange(24 * 15), np.random.default_rng(0)
     >>> share = rng.uniform(1, 5, (50, 1))
     >>> y = share * (2 + np.sin(2 * np.pi * hours / 24)) + rng.normal(0, 0.1, (50, hours.size))

@@ -210,11 +210,12 @@ class JobSource:
         last, until = max(times.max(), told or times.max()), self.settings.end
         if until - last <= WINDOW or until - last <= times.sort_values().diff().max():
             return []
+        n_open = _is_running(self.jobs).sum()
+        still = f", and {format_number_of('job', n_open)} without an end as running until then" * bool(n_open)
         return [
             f"until={until:%Y-%m-%d} is {(until - last).days} days after the last time of this log, {last:%Y-%m-%d}, "
             "longer than the window of four weeks by which it is judged what is needed: it counts as if nobody wanted "
-            f"GPUs since, and {format_number_of('job', _is_running(self.jobs).sum())} without an end as running until "
-            "then. Leave until out, or add the jobs since."
+            f"GPUs since{still}. Leave until out, or add the jobs since."
         ]
 
     def with_fractions_apart(self) -> JobSource:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand._validation import InputError, Skipped
+from gpudemand._validation import InputError, Skipped, UnlikelyJobsWarning
 from gpudemand.datasets import make_cluster
 from gpudemand.report.build import build_report
 from gpudemand.report.page import parts_sentence, scenarios_sentence, summarize, uncertain_sentence
@@ -281,7 +281,9 @@ def test_what_is_unlikely_in_a_log_stands_first_as_a_sentence(tmp_path, monkeypa
 @pytest.mark.usefixtures("quick", "undrawn")
 def test_no_recent_jobs_no_scenarios(tmp_path):
     log = renamed(make_log(days=45, per_day=4), user="ada", group="vision", gpu_type="A100")
-    skipped, html = skipped_sections_of(build_report(log, tmp_path, horizon=7, until="2026-04-04"))
+    with pytest.warns(UnlikelyJobsWarning, match="until=2026-04-04 is 47 days after the last time of this log"):
+        index = build_report(log, tmp_path, horizon=7, until="2026-04-04")
+    skipped, html = skipped_sections_of(index)
     assert "no jobs to change" in skipped
     assert "the 47 days after it count as without demand" in html
     numbers = pd.read_parquet(tmp_path / "tables" / "risk.parquet")
