@@ -203,7 +203,7 @@ def as_wide(table: object) -> pd.DataFrame:
     frame = table if isinstance(table, pd.DataFrame) else as_pandas(table, "usage")
     _check_one_level(frame, "usage")
     if "unique_id" in frame.columns and "ds" in frame.columns:
-        raise InputError("usage is a long table, a row a series and time, where a wide one is needed: to_wide(usage).")
+        raise InputError("usage is a long table, a row a series and time; make it wide: gpudemand.to_wide(usage).")
     frame = frame.set_index("unique_id") if "unique_id" in frame.columns else frame
     if (times := _times(frame.columns)) is not None:
         return frame.set_axis(times, axis=1)

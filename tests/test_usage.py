@@ -427,7 +427,7 @@ def test_long_and_wide_are_inverse():
     pd.testing.assert_frame_equal(to_long(wide), usage, check_dtype=False)
     with pytest.raises(InputError, match="duplicate stamps"):
         to_wide(pd.concat([usage, usage]))
-    with pytest.raises(InputError, match="is a long table, a row a series and time, where a wide one is needed"):
+    with pytest.raises(InputError, match="is a long table, a row a series and time"):
         to_long(usage)
 
 

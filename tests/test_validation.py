@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpudemand as gd
-from gpudemand._validation import InputError, check_choice, check_columns, check_number, shorten
+from gpudemand._validation import InputError, check_choice, check_columns, check_number, check_seed, shorten
 from gpudemand.cost.feature_table import listed_jobs
 from gpudemand.units import format_count, format_gib, format_seconds, parse_duration, parse_slurm_seconds
 
@@ -25,6 +25,15 @@ def test_not_a_number(value):
 @pytest.mark.parametrize("value", [0, 5, np.float32(2.5), np.int64(3)])
 def test_a_number_in_range(value):
     assert check_number("x", value, 0, 5) == float(value)
+
+
+@pytest.mark.parametrize("made", [np.random.default_rng, np.random.RandomState])
+def test_generators_draw_a_seed_as_in_scikit_learn(made):
+    state = made(0)
+    first, second = check_seed(state), check_seed(state)
+    assert first == check_seed(made(0)) != second
+    assert check_seed(None) != check_seed(None)
+    assert check_seed(np.int64(7)) == 7
 
 
 def test_the_nearest_name_is_suggested():
