@@ -211,14 +211,16 @@ def as_wide(table: object) -> pd.DataFrame:
         raise InputError(
             "the columns of usage are not all times of one zone; keep those that are, with the users as index."
         )
-    # Users may be called by eight digits.
-    if _times(frame.index) is not None and not all(str(name).isdigit() for name in frame.index):
+    # Users may be called by eight digits, or by a year and a number.
+    texts = [name for name in frame.index if isinstance(name, str)]
+    if _times(frame.index) is not None and all(map(_ISO_DAY.match, texts)):
         raise InputError("usage has times as rows, and must have them as columns; transpose it: usage.T.")
     return frame
 
 
 #: Text that is a date: a year alone, or "today", is none.
 _ISO_DATE = re.compile(r"\d{4}-\d|\d{8}")
+_ISO_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _UTC_OFFSET = re.compile(r":\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)$")
 
 

@@ -185,15 +185,14 @@ def _holds_numbers(column: pd.Series) -> bool:
 
 
 def check_forecast(forecast: object) -> pd.DataFrame:
-    """Return a forecast as pandas; raise for names or times as in `check_usage`, and for bounds in the wrong order."""
+    """Return a forecast as pandas; raise for names or times as in `check_usage`, and for bounds that are swapped."""
     frame = check_keys(check_columns(forecast, ("unique_id", "ds"), "forecast"), "forecast")
     for model in model_names(frame):
         for bounds in interval_columns(frame, model).values():
             low, high = (pd.to_numeric(frame[name], errors="coerce").to_numpy(dtype=float) for name in bounds)
-            if crossed := int(((low > high) & ~np.isclose(low, high)).sum()):
-                raise InputError(
-                    f"the forecast has {bounds[0]} above {bounds[1]} in {crossed} rows; were they swapped?"
-                )
+            # Quantiles that were fitted one by one may cross in some rows.
+            if (low > high).sum() > (low < high).sum():
+                raise InputError(f"the forecast has {bounds[0]} above {bounds[1]} in most rows; were they swapped?")
     return frame
 
 

@@ -188,9 +188,10 @@ def test_columns_that_are_no_times_are_numbered(names):
     found = gd.TopologicalSegmenter(2, blocks=["persistence_curves"], random_state=0).fit_transform(plain)
     expected = gd.TopologicalSegmenter(2, blocks=["persistence_curves"], random_state=0).fit_transform(WIDE.to_numpy())
     np.testing.assert_array_equal(found, expected)
-    named = WIDE.set_axis(pd.Index(["20260101", "20260102", "20260103", "20260104"]))
-    assert gd.rfm_table(named.set_axis(DAYS, axis=1)).index.tolist() == named.index.tolist()
-    assert gd.segments.usage_matrix.as_matrix(named.set_axis(plain.columns, axis=1)).ds is None
+    for users in (["20260101", "20260102", "20260103", "20260104"], ["2024-01", "2024-02", "2024-03", "2024-04"]):
+        named = WIDE.set_axis(pd.Index(users))
+        assert gd.rfm_table(named.set_axis(DAYS, axis=1)).index.tolist() == named.index.tolist()
+        assert gd.segments.usage_matrix.as_matrix(named.set_axis(plain.columns, axis=1)).ds is None
 
 
 BERLIN = WIDE.set_axis(pd.date_range("2026-03-02", periods=56, freq="D", tz="Europe/Berlin"), axis=1)

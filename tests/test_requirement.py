@@ -27,14 +27,14 @@ def day(number):
     return END + pd.Timedelta(days=number)
 
 
-def planned(steps, lead=LEAD, freq="D"):
+def planned(steps, lead=LEAD, freq="D", forecast=NEED.forecast, days=DAYS):
     """Requirement with GPUs installed from some days on, the first from long ago."""
     columns = {"M": 30.0, "M-lo-90": 25.0, "M-hi-90": 35.0}
-    ds = DAYS if freq == "D" else pd.date_range(END, periods=4, freq=freq)
+    ds = days if freq == "D" else pd.date_range(END, periods=4, freq=freq)
     mean = pd.DataFrame({"unique_id": "mean", "ds": ds, **columns})
     index = pd.DatetimeIndex([day(number) for number in steps])
     settings = Settings(horizon=14, installed=pd.Series(list(steps.values()), index), lead_time=f"{lead}D", until=END)
-    need = Need(NEED.forecast, None, (), END, pd.Timedelta(days=lead))
+    need = Need(forecast, None, (), END, pd.Timedelta(days=lead))
     return plan_requirement(pd.concat([mean, as_forecast(need, mean, freq)]), 1.0, settings), need, settings
 
 
@@ -98,6 +98,20 @@ def test_what_leaves_later_is_ordered_later(steps, orders):
     requirement, *_ = planned(steps)
     expected = [(gpus, day(due), pd.NaT if end is None else day(end)) for gpus, due, end in orders]
     assert [(order.gpus, order.order_by, order.end) for order in requirement.orders()] == expected
+
+
+def test_who_has_more_is_not_told_to_order_more():
+    """Beyond what is required now, an order is for its own four weeks, as it is where GPUs are short as it arrives."""
+    growing = NeedForecast(400.0, 400.0 * np.exp(-0.02 * np.arange(30)))
+    days = pd.date_range(END, periods=120, freq="D")
+    plans = {gpus: planned({-99: gpus}, forecast=growing, days=days)[0] for gpus in np.arange(540.0, 620.0, 2.0)}
+    orders = pd.Series({gpus: plan.to_order() for gpus, plan in plans.items()})
+    required = plans[540.0].required
+    after = orders.index + orders
+    assert 550 < required < 600
+    assert (np.diff(after) >= 0).all(), "more GPUs lead to no smaller cluster"
+    a_week_more = math.ceil(required * (np.exp(0.02) - 1))
+    assert 0 < orders[orders.index > required].max() <= a_week_more
 
 
 @pytest.mark.parametrize("steps", [{-99: 130.0}, {-99: 130.0, 50: 100.0}, {-99: FEW}])

@@ -163,6 +163,14 @@ def test_a_period_that_goes_on_for_a_window_without_a_record_is_named(days, paus
     assert [f"is {days} days after the last time of this log" in str(each.message) for each in caught] == [True] * named
 
 
+def test_a_cluster_that_is_quiet_and_a_snapshot_of_what_runs_are_no_silence():
+    later = LOG["end"].max() + pd.Timedelta("50D")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gd.Study(LOG.assign(cluster="alpha"), cluster="alpha", until=later)
+        gd.Study(LOG.head(40).assign(end=pd.NaT, status="running"), until=later)
+
+
 def test_simulated_clusters_are_ordinary():
     for seed in range(3):
         jobs, _ = gd.make_cluster(n_users=8, n_days=40, random_state=seed)

@@ -64,9 +64,10 @@ def read_timestamp(value: Any) -> pd.Timestamp:
         raise TypeError("a number has no unit")
     if not isinstance(value, str):
         return pd.Timestamp(value)
-    if not value[:4].isdigit():  # pandas also takes words such as today
+    text = re.sub(r" ?UTC$", "Z", value.strip())
+    if not text[:4].isdigit():  # pandas also takes words such as today
         raise ValueError("the year must be first")
-    return pd.to_datetime(value, format="ISO8601")
+    return pd.to_datetime(text, format="ISO8601")
 
 
 def parse_timestamp(value: object, tz: object = "UTC", name: str = "") -> pd.Timestamp:

@@ -202,14 +202,17 @@ class Requirement:
         return self.fewest_installed(self.arrival, self.arrival + WINDOW)
 
     def to_order(self) -> int:
-        """GPUs that are short as an order arrives that is placed as the log ends, or else when the first one is due."""
+        """GPUs that are short as an order arrives that is placed as the log ends, or else when the first one is due.
+
+        Each time for the four weeks from then on: later it is looked at again.
+        """
         now, short = math.ceil(self.shortfall), self._can_meet(self.shortages())
-        if now or short.empty:
-            return now
-        rows, begin = self.timeline(self._envelope), short["begin"].min()
-        # Four weeks later it is looked at again.
-        rows = rows[(rows["ds"] >= begin) & (rows["ds"] <= begin + WINDOW)]
-        return math.ceil((rows["required"] - rows["installed"]).max())
+        return now if now or short.empty else self._short_from(short["begin"].min())
+
+    def _short_from(self, begin: pd.Timestamp) -> int:
+        """GPUs of what is required at a time that are short at some time of the four weeks from then on."""
+        rows = self.timeline(self._envelope)
+        return math.ceil(rows["required"][rows["ds"] <= begin].iloc[-1] - self.fewest_installed(begin, begin + WINDOW))
 
     def orders(self) -> list[Order]:
         """Order what is `to_order` first, and beyond it what GPUs that leave after its four weeks leave short."""
@@ -217,10 +220,10 @@ class Requirement:
         if short.empty:
             return []
         rows, ordered, found = self.timeline(self._envelope), 0, list[Order]()
-        begin, lacking = short["begin"].min(), rows["required"] - rows["installed"]
+        begin = short["begin"].min()
         leave = rows["ds"][(rows["installed"].diff() < 0) & (rows["ds"] >= max(begin, self.arrival) + WINDOW)]
         for time in [begin, *leave]:
-            gpus = math.ceil(lacking[rows["ds"].between(time, time + WINDOW)].max()) if found else self.to_order()
+            gpus = self._short_from(time) if found else self.to_order()
             if gpus > ordered:
                 end = short["end"][short["begin"] <= time].iloc[-1]
                 found.append(Order(gpus - ordered, time, end, self._due(time, self.log_end)))

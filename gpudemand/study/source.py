@@ -22,7 +22,7 @@ from gpudemand.jobs.table import as_jobs, begin_times, check_jobs, checked_as_of
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.planning.need import WINDOW, NeedForecast, WaitTarget, forecast_need, forecast_peaks
 from gpudemand.study.pools import of_aliases, rename_series, rename_types, reserved_price
-from gpudemand.study.settings import BY, DEFAULT_WAIT, Aliases, Settings
+from gpudemand.study.settings import BY, DEFAULT_WAIT, EACH, Aliases, Settings
 from gpudemand.units import format_number_of, mark_fractions, mark_type
 from gpudemand.usage.bins import are_midnights, bin_edges, bin_ends, parse_freq
 from gpudemand.usage.idle import checked_idle_table, idle_table
@@ -206,11 +206,15 @@ class JobSource:
 
     def _silence(self) -> list[str]:
         """Sentence on a last window of the period in which nothing was recorded, as never before for so long."""
-        times, told = self.jobs[["submit", "start", "end"]].melt()["value"].dropna(), complete_period_of(self.jobs)[1]
-        last, until = max(times.max(), told or times.max()), self.settings.end
-        if until - last <= WINDOW or until - last <= times.sort_values().diff().max():
+        jobs, until = self.jobs, self.settings.end
+        newest = jobs[["submit", "start", "end"]].max().max()
+        last = max(newest, complete_period_of(jobs)[1] or newest)
+        # Of one cluster the log may go on with others; what only says what runs was looked at then.
+        part = self.settings.cluster not in (None, EACH)
+        told = jobs["end"].isna().all() and jobs["status"].eq("running").any()
+        if part or told or until - last <= WINDOW or until - last <= _longest_pause(jobs):
             return []
-        n_open = _is_running(self.jobs).sum()
+        n_open = _is_running(jobs).sum()
         still = f", and {format_number_of('job', n_open)} without an end as running until then" * bool(n_open)
         return [
             f"until={until:%Y-%m-%d} is {(until - last).days} days after the last time of this log, {last:%Y-%m-%d}, "
@@ -228,6 +232,12 @@ def _check_begun(jobs: pd.DataFrame, until: pd.Timestamp) -> None:
     first = begin_times(jobs).min()
     if until <= first:
         raise InputError(f"until={until} is before the log begins, at {first}; nothing is left of it.")
+
+
+def _longest_pause(jobs: pd.DataFrame) -> pd.Timedelta:
+    """Longest time without a submission, start or end between the first and the last."""
+    times = np.sort(np.concatenate([jobs[name].dropna().array.asi8 for name in ("submit", "start", "end")]))
+    return pd.Timedelta(int(np.diff(times).max(initial=0)), unit=jobs["submit"].dt.unit)
 
 
 def _is_running(jobs: pd.DataFrame) -> pd.Series:

@@ -138,7 +138,10 @@ def test_an_argument_that_is_no_plausible_time_is_refused(value: object) -> None
         parse_timestamp(value)
 
 
-@pytest.mark.parametrize("value", ["2026-03-01 00:00", "2026-03-01T00:00Z", "2026-03", dt.date(2026, 3, 1)])
+@pytest.mark.parametrize(
+    "value",
+    ["2026-03-01 00:00", "2026-03-01T00:00Z", " 2026-03-01 ", "2026-03-01 00:00 UTC", "2026-03", dt.date(2026, 3, 1)],
+)
 def test_a_date_of_iso_8601_needs_no_guess(value: object) -> None:
     assert parse_timestamp(value) == pd.Timestamp("2026-03-01", tz="UTC")
 
