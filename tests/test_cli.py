@@ -165,6 +165,29 @@ def test_columns_of_a_log_are_no_options(tmp_path):
     assert "it has user, lead_time, end, gpus" in one_line_error(invoke("report", file, "--quiet"))
 
 
+@pytest.mark.parametrize("end", ["csv", "parquet"])
+@pytest.mark.parametrize("command", [("usage",), ("convert", "--format", "canonical")])
+def test_only_an_earlier_result_is_replaced(tmp_path, command, end):
+    log, out = tmp_path / "log.csv", tmp_path / f"out.{end}"
+    log.write_text("user,start,end,gpus\nada,2026-01-01T00:00Z,2026-01-02T00:00Z,1\n")
+    run = (*command, log, "--out", out, "--quiet")
+    for kept in (b"name,price\nA100,2\n", b"PAR1 cut off", b"\x89PNG"):
+        out.write_bytes(kept)
+        assert "name another file, or delete it" in one_line_error(invoke(*run))
+        assert out.read_bytes() == kept
+    out.write_bytes(b"")
+    for _ in range(2):
+        assert (done := invoke(*run)).exit_code == 0, done.output
+    assert not out.read_bytes().startswith(kept)
+
+
+def test_usage_never_replaces_its_log_and_printed_writes_nothing(log_file):
+    before = log_file.read_bytes()
+    one_line_error(invoke("usage", log_file, "--out", log_file, "--quiet"))
+    assert invoke("usage", log_file, "--out", log_file, "--json", "--quiet").exit_code == 0
+    assert log_file.read_bytes() == before
+
+
 def test_an_impossible_folder_is_one_line(log_file, tmp_path):
     (tmp_path / "taken").write_text("a file")
     line = one_line_error(invoke("report", log_file, "--horizon", 7, "--quiet", "--out", tmp_path / "taken"))
