@@ -46,6 +46,10 @@ class InputError(ValueError):
     """An argument or file cannot be used; the message says why, and how to correct it."""
 
 
+class TomlError(InputError):
+    """A plan or another TOML file cannot be used; the message has the keys as they stand there."""
+
+
 class RejectedRowsWarning(UserWarning):
     """Rows of a log were left out; the message counts them by reason."""
 

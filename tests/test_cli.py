@@ -120,7 +120,12 @@ def test_report_prints_its_address_and_steps_and_prices_and_types_reach_the_page
         (("report", "{log}", "--installed", "many"), "write 96, or A100=64,H100=32"),
         (("report", "{log}", "--installed", "A100=9,H100=1,A100=2"), "names a GPU type twice"),
         (("report", "{log}", "--installed", "A100=0,H100=0"), "summed over types, must be a number above 0"),
-        (("report", "{log}", "--installed", "A100=9"), "installed has no value for 'H100'"),
+        (("report", "{log}", "--installed", "A100=9"), "--installed has no value for 'H100'"),
+        (("report", "{log}", "--installed", "A100=4,a100=4"), "--installed has 'a100', which is called 'A100'"),
+        (("report", "lead_time.csv"), "there is no file 'lead_time.csv'"),
+        (("usage", "."), "'.' is a folder"),
+        (("usage", "{log}", "--by", "users"), "status, total, user."),
+        (("forecast", "{log}", "--by", "users"), "status, total, user."),
         (("report", "{log}", "--prices", "0", "4"), "prices (reserved) must be a number above 0"),
         (("report", "{log}", "--prices", "1", "nan"), "prices (on demand) must be a number above 0"),
         (("report", "{log}", "--prices", "4", "1"), "the reserved price comes first"),
@@ -137,6 +142,50 @@ def test_invalid_input_is_one_line_and_exit_code_two(log_file, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     line = one_line_error(invoke(*(a.format(log=log_file) for a in arguments), "--quiet"))
     assert text in line
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("servce_level = 0.9", "Did you mean 'service_level'? Keys of a plan: by, installed, service_level,"),
+        ("lead_time = 90", "plan.toml: lead_time must be text in quotes"),
+        ("by = 'usr'", "plan.toml: by='usr' is not known"),
+        ("installed = { a100 = 4 }", "gpudemand: installed has 'a100', which is called 'A100' in this log"),
+    ],
+)
+def test_messages_on_a_plan_name_its_keys(log_file, tmp_path, text, message):
+    plan = tmp_path / "plan.toml"
+    plan.write_text(f"log = '{log_file}'\n{text}\n")
+    assert message in one_line_error(invoke("report", "--plan", plan, "--quiet"))
+
+
+def test_columns_of_a_log_are_no_options(tmp_path):
+    file = tmp_path / "log.csv"
+    file.write_text("user,lead_time,end,gpus\nada,2026-01-01,2026-01-02,1\n")
+    assert "it has user, lead_time, end, gpus" in one_line_error(invoke("report", file, "--quiet"))
+
+
+@pytest.mark.parametrize("end", ["csv", "parquet"])
+@pytest.mark.parametrize("command", [("usage",), ("convert", "--format", "canonical")])
+def test_only_an_earlier_result_is_replaced(tmp_path, command, end):
+    log, out = tmp_path / "log.csv", tmp_path / f"out.{end}"
+    log.write_text("user,start,end,gpus\nada,2026-01-01T00:00Z,2026-01-02T00:00Z,1\n")
+    run = (*command, log, "--out", out, "--quiet")
+    for kept in (b"name,price\nA100,2\n", b"PAR1 cut off", b"\x89PNG"):
+        out.write_bytes(kept)
+        assert "name another file, or delete it" in one_line_error(invoke(*run))
+        assert out.read_bytes() == kept
+    out.write_bytes(b"")
+    for _ in range(2):
+        assert (done := invoke(*run)).exit_code == 0, done.output
+    assert not out.read_bytes().startswith(kept)
+
+
+def test_usage_never_replaces_its_log_and_printed_writes_nothing(log_file):
+    before = log_file.read_bytes()
+    one_line_error(invoke("usage", log_file, "--out", log_file, "--quiet"))
+    assert invoke("usage", log_file, "--out", log_file, "--json", "--quiet").exit_code == 0
+    assert log_file.read_bytes() == before
 
 
 def test_an_impossible_folder_is_one_line(log_file, tmp_path):

@@ -57,7 +57,7 @@ def convert(
     """
     from gpudemand.jobs import read_jobs, write_jobs
 
-    _check_suffix(out)
+    _check_target(out, "user", "start", "end", "gpus")
     with steps(quiet=quiet) as begin:
         begin("Reading the log")
         jobs = read_jobs(log, **log_options(ctx.params))
@@ -85,14 +85,12 @@ def usage(
     Example: gpudemand usage jobs.parquet --by group --freq h --value gpus --out usage.csv
     """
     from gpudemand._tables import write_table
-    from gpudemand._validation import InputError
     from gpudemand.jobs import read_jobs
     from gpudemand.store import is_store
     from gpudemand.usage.series import usage_series
 
-    _check_suffix(out)
-    if out.exists() and log.exists() and out.samefile(log):
-        raise InputError(f"out={str(out)!r} is the log itself, which would be lost; choose another file.")
+    if not json:
+        _check_target(out, "unique_id", "ds", "y")
     with steps(quiet=quiet) as begin:
         begin("Reading the log")
         # DuckDB queries a canonical Parquet file in place, whatever its size.
@@ -110,11 +108,22 @@ def usage(
     typer.echo(out)
 
 
-def _check_suffix(out: Path) -> None:
+def _check_target(out: Path, *columns: str) -> None:
+    """Refuse what is not called a table, and to replace a file that has not the columns of the one to be written."""
     from gpudemand._validation import InputError
+    from gpudemand.jobs.files import read_names
 
     if out.suffix not in (".parquet", ".csv"):
         raise InputError(f"out={str(out)!r} must end in .parquet or .csv.")
+    if not out.is_file() or not out.stat().st_size:
+        return
+    try:
+        known = set(columns) <= set(read_names(out))
+    except InputError:
+        known = False
+    if not known:
+        has = f"is there already and lacks the columns {', '.join(columns)} of an earlier result"
+        raise InputError(f"out={str(out)!r} {has}, so it would be lost; name another file, or delete it.")
 
 
 @app.command()

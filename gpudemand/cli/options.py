@@ -144,6 +144,16 @@ def parse_shares(given: Sequence[str] | None) -> dict[str, float]:
     return shares
 
 
+def _option_names(context: Any) -> dict[str, str]:
+    """Options by argument, without those that a plan states: they are called there as their argument is."""
+    names = {each.name: each.opts[0] for each in context.command.params if each.opts[0].startswith("--")}
+    if "plan" in names and context.params["plan"] is not None:
+        source = {name: context.get_parameter_source(name) for name in names}
+        typed = {name for name in names if source[name] and source[name].name != "DEFAULT"}
+        return {name: option for name, option in names.items() if name in typed or name not in _OPTIONS}
+    return names
+
+
 _FAILED = 2
 INTERRUPTED = 130
 
@@ -158,10 +168,10 @@ def one_line(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**given: Any) -> None:
         """Run the command with those of the parameters that are its own."""
-        from gpudemand._validation import InputError
+        from gpudemand._validation import InputError, TomlError
 
         context: Any = given["ctx"]
-        names = {each.name: each.opts[0] for each in context.command.params if each.opts[0].startswith("--")}
+        names = _option_names(context)
         with _plain_warnings(names):
             try:
                 command(**{name: given[name] for name in own.parameters})
@@ -173,8 +183,9 @@ def one_line(command: Callable[..., None]) -> Callable[..., None]:
             except (InputError, OSError, MemoryError) as error:
                 if given["debug"] or context.obj:
                     raise
+                said = str(error) if isinstance(error, TomlError) else in_the_shell(str(error), names)
                 needs = f"there is not enough memory ({error}); take a coarser --freq or less of the log."
-                print_message(needs if isinstance(error, MemoryError) else in_the_shell(str(error), names))
+                print_message(needs if isinstance(error, MemoryError) else said)
                 raise typer.Exit(_FAILED) from None
             except Exception as error:  # outermost handler: an unexpected error is a bug
                 if given["debug"] or context.obj:
@@ -194,6 +205,7 @@ _BOTH = re.compile(
     r"\w+(?:=(?:\{[^}]*\}|\([^)]*\)|'[^']*'|\S*))? \((?:in the shell )?(?P<in>--[^)]+|(?<=in the shell )[^)]+)\)"
     r"|(?P<before>--[\w-]+) \(\w+=\w+\)"
 )
+_QUOTED = r"(?<!\w)'(?:[^'\\]|\\.)*'|(?<!\w)\"(?:[^\"\\]|\\.)*\""
 #: Arguments of Python whose options have other names.
 _CALLED = {
     "n_gpus": "gpus",
@@ -209,13 +221,24 @@ def in_the_shell(text: str, names: Mapping[str, str]) -> str:
 
     >>> in_the_shell("pass tz=, such as tz='UTC'.", {"tz": "--tz"})
     "pass --tz, such as --tz 'UTC'."
+
+    What is in quotes, and a name that is not the subject of a sentence, may be of the user's data:
+
+    >>> in_the_shell("tz must be a zone, as 'tz=UTC'; the log has user, tz, end.", {"tz": "--tz"})
+    "--tz must be a zone, as 'tz=UTC'; the log has user, tz, end."
     """
-    text = _BOTH.sub(lambda match: match["in"] or match["before"], text)
-    for name, option in [*names.items(), *((name, names[own]) for name, own in _CALLED.items() if own in names)]:
-        bare = rf"(?<![\w-]){name}\b" if "_" in name else rf"^{name}(?= must)"
-        text = re.sub(rf"(?<![\w-]){name}=(?=['\"\w{{+-])", f"{option} ", text)
-        text = re.sub(rf"(?<![\w-]){name}=|{bare}", option, text)
-    return text
+    options = {**names, **{name: names[own] for name, own in _CALLED.items() if own in names}}
+    name = "|".join(options)
+    argument = re.compile(
+        rf"{_QUOTED}|(?<![\w-])(?P<valued>{name})=(?=['\"\w{{+-])|(?<![\w-])(?P<named>{name})="
+        rf"|(?:^|(?<=[.;:] ))(?P<subject>{name})(?= (?:must|has|is)\b)"
+    )
+
+    def option(match: re.Match[str]) -> str:
+        given = match.lastgroup
+        return match[0] if given is None else options[match[given]] + " " * (given == "valued")
+
+    return argument.sub(option, _BOTH.sub(lambda match: match["in"] or match["before"], text))
 
 
 def print_message(message: object) -> None:

@@ -289,14 +289,14 @@ class TrainingJob:
             raise InputError("selective checkpointing is for jobs from a configuration.")
         self._set("checkpointing", self.checkpointing == "full")
         if self.global_batch is not None:
-            raise InputError("global_batch is for jobs from a configuration; give batch_size, of one GPU.")
+            raise InputError("global_batch is for jobs from a configuration; give batch_size=, of one GPU.")
         self._check_gpus()
         if self.mode == "inference":
             self._check_inference()
         if self.input_shape is not None:
             read_inputs(self.input_shape, self.input_dtype)
         elif not (keras or isinstance(self.model, OpGraph)):
-            raise InputError("a PyTorch model needs input_shape, the shape of one sample, such as (3, 224, 224).")
+            raise InputError("a PyTorch model needs input_shape=, the shape of one sample, such as (3, 224, 224).")
         check_keras(self.framework, self.layout, self.execution)
         micro, times = self._replica_batch(self.batch_size or (None if self.micro_batch else _DEFAULT_BATCH))
         if self.micro_batch is not None or self.accumulate is not None:
@@ -322,7 +322,7 @@ class TrainingJob:
         if self.n_gpus > 1:
             raise InputError(f"in inference each GPU works on its own; n_gpus must be 1, got {self.n_gpus}.")
         if self.micro_batch is not None or self.accumulate is not None:
-            raise InputError("inference takes a batch at once; leave out micro_batch and accumulate.")
+            raise InputError("inference takes a batch at once; leave out micro_batch= and accumulate=.")
 
     def _replica_batch(self, batch: int | None) -> tuple[int | None, int | None]:
         """Samples at once and how often before a step, from the samples a step on a replica if these are named."""

@@ -170,7 +170,7 @@ def training_totals(
     check_number("tokens", tokens, 0, open_low=True)
     if run.parallel is not None and run.layout.pipeline > 1 and run.global_batch is None:
         raise InputError(
-            f"a pipeline of {run.layout.pipeline} stages is as idle as a step is short; give global_batch."
+            f"a pipeline of {run.layout.pipeline} stages is as idle as a step is short; give global_batch=."
         )
     row = (predictor or LargeModelPredictor.load()).predict([run]).iloc[0]
     ends = {end: row[f"step_time_s{end}"] * tokens / run.tokens / SECONDS_PER_HOUR for end in ("", "-lo-90", "-hi-90")}

@@ -74,7 +74,7 @@ class Parallel:
         if self.sharding is not None:
             check_choice("sharding", self.sharding, SHARDING)
         if self.virtual_degree > 1 and self.pipeline == 1:
-            raise InputError("virtual_pipeline divides the stages of a pipeline; give pipeline, or leave it out.")
+            raise InputError("virtual_pipeline= divides the stages of a pipeline; give pipeline=, or leave it out.")
         if self.shards_parameters and self.pipeline > 1:
             raise InputError(f"sharding={self.sharding!r} gathers all layers; with pipeline use 'zero1' or 'none'.")
 

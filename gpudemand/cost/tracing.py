@@ -345,7 +345,7 @@ def _dtypes(input_dtype: Any, names: list[str | None]) -> list[str | None]:
     else:
         chosen = [input_dtype] * len(names)
     if len(chosen) != len(names):
-        raise InputError(f"input_dtype names {len(chosen)} types for {len(names)} inputs; give one for each.")
+        raise InputError(f"input_dtype= names {len(chosen)} types for {len(names)} inputs; give one for each.")
     return [None if dtype is None else _dtype(dtype) for dtype in chosen]
 
 

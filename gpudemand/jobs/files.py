@@ -111,7 +111,7 @@ def _pipe(path: Path) -> BinaryIO:
 def open_binary(path: Path) -> Iterator[io.BufferedReader]:
     """Open a plain, gzip-compressed or tarred file as a stream of its contents."""
     if path.is_dir():
-        raise InputError(f"{path.name!r} is a folder; name the file in it that holds the log.")
+        raise InputError(f"{str(path)!r} is a folder; name the file in it that holds the log.")
     try:
         with path.open("rb") as raw, _decompress(raw) as stream:
             if stream.peek(_TAR.stop)[_TAR] == b"ustar":
@@ -178,6 +178,8 @@ def _check_first(block: str, name: str) -> None:
         raise InputError(f"{name!r} is empty; there is nothing to read.")
     if block.startswith("PK\3\4"):
         raise InputError(f"{name!r} is a workbook or an archive; save the sheet as CSV, or unpack it.")
+    if block.startswith((r"\xff\xfe", r"\xfe\xff")):
+        raise InputError(f"{name!r} is text in UTF-16; save it as UTF-8 (of a spreadsheet: as CSV UTF-8).")
     if "\0" in block[:8192]:
         raise InputError(f"{name!r} is not a text file in UTF-8 (it holds null bytes); unpack or export it as text.")
 

@@ -447,12 +447,12 @@ def _open(path: Path, name: str, tz: object, origin: object, limits: Limits, col
             likely = given.strip().lower()
             if likely in names and likely != given and likely not in table.names:
                 other = output_of(path)
-                how = f".{other}" if other else f"; rename it to {likely!r}.{_likely(table)}"
+                how = f".{other}" if other else f"; rename it to {likely!r}.{_likely(table, name)}"
                 raise InputError(f"{table.source!r} has a column {given!r}{how}")
     try:
         check_header(table, spec.columns)
     except InputError as error:
-        raise InputError(f"{error}{_looks(path, name) or _likely(table)}") from None
+        raise InputError(f"{error}{_looks(path, name) or _likely(table, name)}") from None
     if not len(table):
         raise InputError(f"{path.name!r} has a header and no rows.")
     log = LogColumns(table, parser, path)
@@ -485,13 +485,13 @@ def _looks(path: Path, name: str) -> str:
     return f" It looks like format={found!r}." if found not in (None, name) else output_of(path)
 
 
-def _likely(table: TextTable) -> str:
+def _likely(table: TextTable, name: str) -> str:
     """Hint at another format that has such a header."""
     has = set(table.names)
-    fits = [
-        name for name, spec in FORMATS.items() if spec.columns and all(has & set(c.split("|")) for c in spec.columns)
-    ]
-    return f" It looks like format={max(fits, key=lambda name: len(FORMATS[name].columns))!r}." if fits else ""
+    named = {other: spec.columns for other, spec in FORMATS.items() if spec.columns}
+    fits = [other for other, columns in named.items() if all(has & set(c.split("|")) for c in columns)]
+    likely = max(fits, key=lambda other: len(named[other]), default=name)
+    return f" It looks like format={likely!r}." if likely != name else ""
 
 
 @told("Writing jobs")

@@ -34,7 +34,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from gpudemand._files import replace_file
-from gpudemand._validation import InputError, check_choice, nearest, shorten, spelled
+from gpudemand._validation import InputError, TomlError, check_choice, nearest, shorten, spelled
 from gpudemand.forecast.events import Calendar
 from gpudemand.jobs.read import FORMATS, USAGE_ONLY
 from gpudemand.jobs.schema import EARLIEST, LATEST
@@ -537,7 +537,7 @@ def read_plan(path: str | os.PathLike[str]) -> ReportPlan:
     >>> read_plan(file)  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
         ...
-    gpudemand._validation.InputError: plan.toml: there is no key 'lead_tim'. Did you mean 'lead_time'? ...
+    gpudemand._validation.TomlError: plan.toml: there is no key 'lead_tim'. Did you mean 'lead_time'? ...
     """
     return _validated(ReportPlan, Path(path))
 
@@ -562,9 +562,9 @@ def _validated(kind: type[_Model], file: Path) -> _Model:
         with ExitStack() as stack:
             return kind.model_validate(content, context={"file": file, "zone": zone, "stack": stack})
     except ValidationError as error:
-        raise InputError(f"{file}: {' '.join(map(_sentence, error.errors()))}") from error
+        raise TomlError(f"{file}: {' '.join(map(_sentence, error.errors()))}") from error
     except InputError as error:
-        raise InputError(f"{file}: {error}") from error
+        raise TomlError(f"{file}: {error}") from error
 
 
 def _sentence(error: Any) -> str:
@@ -595,13 +595,15 @@ def _place(parts: Any) -> str:
 def read_toml(file: Path) -> dict[str, Any]:
     """Content of a TOML file."""
     if not file.is_file():
-        raise InputError(f"there is no file {str(file)!r}; `gpudemand init {file}` writes one to begin with.")
+        raise TomlError(f"there is no file {str(file)!r}; `gpudemand init {file}` writes one to begin with.")
     try:
         # Some editors begin a file with a byte order mark.
         return tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise TomlError(f"{file} is no valid TOML: it is not text in UTF-8; save it as such.") from error
     except (ValueError, RecursionError) as error:
         said = str(shorten(str(error), 200)).rstrip(".")
-        raise InputError(f"{file} is no valid TOML: {said}; correct it there.") from error
+        raise TomlError(f"{file} is no valid TOML: {said}; correct it there.") from error
 
 
 def write_plan(

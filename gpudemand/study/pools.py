@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pandas as pd
 
 from gpudemand._array import STRING
-from gpudemand._validation import InputError, check_choice, check_list, check_number, nearest, shorten
+from gpudemand._validation import InputError, check_choice, check_list, check_number, nearest, shorten, spelled
+from gpudemand.datasets.devices import device
 from gpudemand.jobs.table import read_names
 from gpudemand.planning.capacity import check_lead_time, check_steps
 
@@ -76,15 +77,37 @@ def installed_cost(installed: Installed, prices: Prices, mean: PricePair | None)
 
 
 def check_names(parameter: str, value: object, names: list[str], pool: str) -> None:
-    """Check that a value by name covers every pool of the log."""
-    missing = [name for name in names if name not in value] if isinstance(value, Mapping) else []
-    if missing:
-        assert isinstance(value, Mapping)
-        retired = ", 0 for a retired one" if parameter == "installed" else ""
-        raise InputError(
-            f"{parameter} has no value for {missing[0]!r}.{nearest(missing[0], value)} "
-            f"It needs one for each {NOUNS[pool]} in the log{retired}."
-        )
+    """Check that a value by name covers every pool of the log, and none in two spellings."""
+    if not isinstance(value, Mapping):
+        return
+    others = [str(name) for name in value if name not in names]
+    called = {_alike(name, pool): name for name in names}
+    for name in others:
+        if (known := called.setdefault(_alike(name, pool), name)) != name:
+            place = "in this log" if known in names else "there, too"
+            raise InputError(
+                f"{parameter} has {name!r}, which is called {known!r} {place}; give one value, for {known!r}."
+            )
+    for name in names:
+        if name not in value:
+            slips = (f" It has {o!r}, which is no known one.{hint}" for o in others if (hint := _near(o, name)))
+            retired = ", 0 for a retired one" if parameter == "installed" else ""
+            needs = f"It needs one for each {NOUNS[pool]} in the log{retired}."
+            raise InputError(f"{parameter} has no value for {name!r}.{next(slips, '')} {needs}")
+
+
+def _alike(name: str, pool: str) -> str:
+    """By what two names are of one pool: clusters may differ in a hyphen alone."""
+    return spelled(name) or name if pool == "gpu_type" else name.casefold()
+
+
+def _near(given: str, name: str) -> str:
+    """Hint at a name for one that no data sheet has."""
+    try:
+        device(given)
+    except InputError:
+        return nearest(given, [name])
+    return ""
 
 
 def check_installed(installed: Installed) -> None:

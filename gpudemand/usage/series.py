@@ -314,7 +314,7 @@ def key_columns(by: str | Sequence[str] | None) -> list[str]:
         names = check_list("by", by, "columns", empty=True)
     columns = ["group" if name == "account" else name for name in names]
     for name in columns:
-        check_choice("by", name, KEYS)
+        check_choice("by", name, [*KEYS, "total"] if names == [by] else KEYS)
     return columns
 
 

@@ -168,6 +168,14 @@ def test_a_header_of_many_columns_is_checked_in_linear_time(tmp_path: Path) -> N
     assert time.process_time() - begin < 10
 
 
+def test_text_in_utf16_is_named(tmp_path: Path) -> None:
+    for coding in ("utf-16", "utf-16-be"):
+        path = tmp_path / f"{coding}.csv"
+        path.write_bytes(("\ufeff" * (coding != "utf-16") + log("ada")).encode(coding))
+        with pytest.raises(InputError, match=r"is text in UTF-16; save it as UTF-8 .*CSV UTF-8"):
+            read_jobs(path)
+
+
 def test_archives(tmp_path: Path) -> None:
     for count, message in ((0, "null bytes"), (1, None), (2, "more than one file")):
         path = tmp_path / f"{count}.tar.gz"

@@ -395,7 +395,7 @@ def test_rows_that_are_all_of_a_wrong_length(write) -> None:
 
 @pytest.mark.parametrize(
     ("header", "cell", "message"),
-    [("User,start,end,gpus", "46027.4", "rename it to 'user'"), ("user,start,end, GPUs", "", "rename it to 'gpus'")]
+    [("User,start,end,gpus", "46027.4", r"rename it to 'user'\.$"), ("user,start,end, GPUs", "", "rename it to 'gpus'")]
     + [("user,start,end,gpus", cell, "2026-01-05 10:00") for cell in ("46027.4", "05.01.2026 10:00")]
     + [("user;start;end;gpus", "", "separated by semicolons; export it with those of the format, and")],
 )

@@ -331,9 +331,10 @@ def test_all_mistakes_are_said_at_once(tmp_path):
 def test_a_missing_file_and_bytes_that_are_no_text_are_refused(tmp_path):
     with pytest.raises(InputError, match="gpudemand init"):
         read_plan(tmp_path / "plan.toml")
-    (tmp_path / "plan.toml").write_bytes(b"log = '\xff'")
-    with pytest.raises(InputError, match="no valid TOML"):
-        read_plan(tmp_path / "plan.toml")
+    for content in (b"log = '\xff'", "log = 'a'".encode("utf-16")):
+        (tmp_path / "plan.toml").write_bytes(content)
+        with pytest.raises(InputError, match=r"no valid TOML: it is not text in UTF-8; save it as such\.$"):
+            read_plan(tmp_path / "plan.toml")
 
 
 @settings(deadline=None)

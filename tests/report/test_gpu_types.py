@@ -255,11 +255,15 @@ def test_where_no_gpus_are_given_text_and_numbers_order_for_one_pool(log):
 
 def test_a_lead_time_or_price_that_a_type_lacks_is_named(log):
     for wrong, message in (
-        ({"lead_time": {"A100": "5D", "H10O": "9D"}}, "lead_time has no value for 'H100'. Did you mean 'H10O'?"),
         (
-            {"prices": {"H100": (1.0, 2.0)}},
-            "prices has no value for 'A100'. Did you mean 'H100'? It needs one for each",
+            {"lead_time": {"A100": "5D", "H10O": "9D"}},
+            "lead_time has no value for 'H100'. It has 'H10O', which is no known one. Did you mean 'H100'?",
         ),
+        ({"prices": {"H100": (1.0, 2.0)}}, "prices has no value for 'A100'. It needs one for each"),
+        ({"installed": {"A100": 4.0, "H200": 4.0}}, "installed has no value for 'H100'. It needs one for each"),
+        ({"installed": {"a-100": 4.0, "H100": 4.0}}, "has 'a-100', which is called 'A100' in this log; give one"),
+        ({"prices": dict.fromkeys(("A100", "H100", "h100"), (1.0, 2.0))}, "prices has 'h100', which is called 'H100'"),
+        ({"installed": dict.fromkeys(("A100", "H100", "L40S", "l40s"), 4.0)}, "'l40s', which is called 'L40S' there"),
     ):
         with pytest.raises(InputError, match=re.escape(message)):
             check_pools(JobSource.of(log, Settings(**wrong)))
