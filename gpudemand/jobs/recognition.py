@@ -15,6 +15,7 @@ _LOOKS = {
     "sge": r"(?:#.*\n)*[^:\n]+:[^:\n]*:[^:\n]*:[^:\n]*:[^:\n]*:\d+:[^:\n]*:-?\d+:\d+:\d+:\d+:",
     "htcondor": r'\s*[\[{][\s\S]*"ClusterId"|\w+ = [\s\S]*\n(?:ClusterId|Owner) = |[\w ,]*\bClusterId\b',
     "sacct": r'\s*\{[\s\S]*"(?:tres|tres_alloc_str|job_state|allocation_nodes)"|JobID(?:Raw)?\||JOBID\|(?!.*\bSTAT\b)',
+    "swf": r"(?:;.*\n|[ \t\r]*\n)*(?:;\s*(?:Version|Computer|UnixStartTime):|[ \t]*(?:-?[\d.]+[ \t]+){17}-?[\d.]+\s)",
     "opencost": r'\s*[\[{][\s\S]*"(?:gpuHours|minutes)"',
     "pods": r'\s*\{[\s\S]*"(?:Pod|PodList)"',
     "prometheus": r'\s*\{[\s\S]*"resultType"',
