@@ -29,7 +29,7 @@ def save_model(model: Forecaster | TopologicalSegmenter, path: str | os.PathLike
     Parameters
     ----------
     model : Forecaster or TopologicalSegmenter
-        Fitted; a segmenter with a number as `random_state`.
+        Fitted, with a whole number as `random_state` where there is one.
     path : path-like
         A ``.parquet`` file. It holds no code, so that a file from elsewhere is safe to load; pickle's are not.
 
@@ -37,7 +37,7 @@ def save_model(model: Forecaster | TopologicalSegmenter, path: str | os.PathLike
     ------
     InputError
         For a parameter that is no number, text, list or estimator of this package, for another file name, and for a
-        segmenter that would be another one when it is fitted again.
+        model that would be another one when it is fitted again.
 
     Examples
     --------
@@ -94,10 +94,6 @@ def load_model(path: str | os.PathLike[str]) -> Any:
 def _matrix(model: TopologicalSegmenter) -> tuple[pd.DataFrame, dict[str, Any]]:
     """The matrix that a segmenter was fitted to, and its times, which a file cannot have as names of columns."""
     check_is_fitted(model, "labels_")
-    if model.random_state is None:
-        raise InputError(
-            "a segmenter with random_state=None has other segments when it is fitted again; fit it with random_state=0."
-        )
     values, ids, ds = model.matrix_
     table = pd.DataFrame(values, ids, [str(place) for place in range(values.shape[1])])
     if not model.transform(table if ds is None else table.set_axis(ds, axis=1)).equals(model.features_):
@@ -112,6 +108,9 @@ def _described(value: Any) -> Any:
     """A parameter as JSON."""
     if isinstance(value, BaseEstimator) and type(value) is _class(type(value).__name__) is not ExternalForecaster:
         parameters = value.get_params(deep=False)
+        if not isinstance(seed := parameters.get("random_state", 0), (int, np.integer)):
+            what = f"{type(value).__name__} with random_state={shorten(str(seed))}"
+            raise InputError(f"a {what} is another one when it is fitted again; fit it with random_state=0.")
         return {"class": type(value).__name__, "parameters": {k: _described(v) for k, v in parameters.items()}}
     if isinstance(value, (list, tuple)):
         return {"list" if isinstance(value, list) else "tuple": [_described(item) for item in value]}

@@ -11,6 +11,7 @@ from gpudemand._validation import InputError
 from gpudemand.forecast import (
     ETS,
     TSB,
+    ClusterwiseForecaster,
     CombinedForecaster,
     DecayedMeanRegression,
     ExternalForecaster,
@@ -124,6 +125,14 @@ def test_a_loaded_segmenter_has_the_same_segments(segmenter, wide, tmp_path):
     np.testing.assert_array_equal(loaded.labels_, fitted.labels_)
     np.testing.assert_array_equal(loaded.predict_proba(wide[:9]), fitted.predict_proba(wide[:9]))
     pd.testing.assert_frame_equal(loaded.features_, fitted.features_, check_exact=True)
+
+
+@pytest.mark.parametrize("nest", [lambda model: model, lambda model: CombinedForecaster([Naive(), model])])
+def test_a_forecaster_that_would_become_another_is_not_saved(nest, tmp_path):
+    fitted = nest(ClusterwiseForecaster(2, random_state=None))
+    fitted.panel_ = Naive().fit(usage()).panel_
+    with pytest.raises(InputError, match=r"ClusterwiseForecaster with random_state=None .* fit it with random_state=0"):
+        gd.save_model(fitted, tmp_path / "model.parquet")
 
 
 def test_a_segmenter_that_would_become_another_is_not_saved(tmp_path):

@@ -11,8 +11,10 @@ import pytest
 
 import gpudemand as gd
 from gpudemand._validation import InputError
+from gpudemand.forecast import longest_horizon
 from gpudemand.jobs.table import as_of
 from gpudemand.study import selection as candidates
+from gpudemand.study.selection import bins_of_week, split_windows
 from tests.jobs import mutations
 from tests.report.conftest import make_log, quick_module, renamed, selected_once, undrawn  # noqa: F401
 from tests.tiers import slow_beside
@@ -240,6 +242,19 @@ def test_the_default_horizon_reaches_from_the_first_bin_to_four_weeks_after_an_o
     submit = pd.date_range("2024-01-01", "2026-02-27 12:00", freq="7h", tz="UTC")
     log = pd.DataFrame({"user": "ada", "start": submit, "end": submit + pd.Timedelta("5h"), "gpus": 1.0})
     assert gd.Study(log, lead_time="30D", freq=freq).settings.horizon == bins
+
+
+@pytest.mark.parametrize("freq", ["W", "W-SUN", "W-MON", "MS", "2D"])
+def test_the_history_is_long_enough_for_the_default_horizon(freq):
+    # The first and the last week and month are partial.
+    begin = "2025-06-10" if freq == "MS" else "2026-01-06 12:00"
+    submit = pd.date_range(begin, "2026-04-04 12:00", freq="7h", tz="UTC")
+    log = pd.DataFrame({"user": "ada", "start": submit, "end": submit + pd.Timedelta("5h"), "gpus": 1.0})
+    study = gd.Study(log, freq=freq)
+    usage = study.usage_tables.total
+    horizon = study.settings.horizon
+    assert split_windows(usage["ds"].nunique(), horizon, bins_of_week(usage)).n_evaluation
+    assert 1 < horizon <= longest_horizon(usage)
 
 
 @pytest.mark.slow

@@ -432,9 +432,6 @@ class Setting:
         return 2.0 * max(weights, default=0.0) if self.optimizer.startswith("adam") else 0.0
 
 
-DEFAULT_SETTING = Setting()
-
-
 class _Step:
     """Records the allocation events of one training step."""
 
@@ -661,8 +658,9 @@ def _calls(names: Sequence[str]) -> list[list[tuple[int, int]]]:
     return found
 
 
-def step_events(graph: OpGraph, setting: Setting = DEFAULT_SETTING) -> AllocationEvents:
+def step_events(graph: OpGraph, setting: Setting | None = None) -> AllocationEvents:
     """Allocation events of one training step (forward, loss, backward, optimizer), or of a forward pass."""
+    setting = setting or Setting()
     layers = read_layers(graph, mixed_precision=setting.mixed_precision, cpu=setting.device == "cpu")
     item = graph.parameter_bytes / graph.n_parameters if graph.n_parameters else 4.0
     stored = [count * item for count in graph.nodes["parameters"].tolist() if count]

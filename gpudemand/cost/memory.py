@@ -23,14 +23,14 @@ from gpudemand._array import STRING, FloatArray, IntArray
 from gpudemand._tables import aligned, titled_html
 from gpudemand._validation import check_number
 from gpudemand.cost.graph import OpGraph, check_graph, per_graph
-from gpudemand.cost.liveness import DEFAULT_SETTING, PARTS, AllocationEvents, Layer, Setting, read_layers, step_events
+from gpudemand.cost.liveness import PARTS, AllocationEvents, Layer, Setting, read_layers, step_events
 from gpudemand.units import GIB, format_gib
 
 #: Bytes of an element of the batch; token ids may take twice as many.
 _ITEM = 4.0
 
 
-def resident_bytes(graph: OpGraph, batch_sizes: Iterable[float], setting: Setting = DEFAULT_SETTING) -> FloatArray:
+def resident_bytes(graph: OpGraph, batch_sizes: Iterable[float], setting: Setting | None = None) -> FloatArray:
     """Lower bound on the memory of a training step, bytes, shape (n_batch_sizes,).
 
     Weights and other state, optimizer state and the batch, and beside them the largest of: all dense gradients,
@@ -40,7 +40,7 @@ def resident_bytes(graph: OpGraph, batch_sizes: Iterable[float], setting: Settin
     out. In inference, only weights, batch, and inputs and outputs of one operator. On a CPU without weights and
     batch, which memory before the step includes.
     """
-    fixed, per_sample = _candidates(check_graph(graph), setting)
+    fixed, per_sample = _candidates(check_graph(graph), setting or Setting())
     return np.array([(fixed + per_sample * batch).max() for batch in batch_sizes])
 
 
@@ -263,7 +263,7 @@ class SimulatedMemory(NamedTuple):
     parts: dict[str, float]
 
 
-def simulate_memory(graph: OpGraph, batch_size: int, setting: Setting = DEFAULT_SETTING) -> SimulatedMemory:
+def simulate_memory(graph: OpGraph, batch_size: int, setting: Setting | None = None) -> SimulatedMemory:
     """Simulate the memory of a training step with a batch of samples, a positive whole number.
 
     Gao et al., "Estimating GPU Memory Consumption of Deep Learning Models" (DNNMem), ESEC/FSE 2020.
@@ -276,7 +276,7 @@ def simulate_memory(graph: OpGraph, batch_size: int, setting: Setting = DEFAULT_
     (15360.0, 2097152.0)
     """
     samples = check_number("batch_size", batch_size, 1, integer=True)
-    return _simulate(_events(check_graph(graph), setting), samples)
+    return _simulate(_events(check_graph(graph), setting or Setting()), samples)
 
 
 def allocated_bytes(events: AllocationEvents, batch_sizes: Iterable[float]) -> FloatArray:
@@ -301,7 +301,7 @@ def _reserved(events: AllocationEvents, batch_size: float) -> float:
     return float(pool.reserved)
 
 
-def memory_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting = DEFAULT_SETTING) -> pd.DataFrame:
+def memory_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting | None = None) -> pd.DataFrame:
     """Features of the memory of a training step, the input of `MemoryModel`: a row a batch size.
 
     In bytes, none of which decreases with the batch: ``allocated`` and ``part:<name>`` of `simulate_memory`;
@@ -315,13 +315,11 @@ def memory_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting
     [[32.0, 9216.0, 6480.0], [64.0, 13312.0, 7760.0]]
     """
     batches = [float(batch) for batch in batch_sizes]
-    table = pd.DataFrame([_features(check_graph(graph), setting, batch) for batch in batches])
+    table = pd.DataFrame([_features(check_graph(graph), setting or Setting(), batch) for batch in batches])
     return table.assign(resident=resident_bytes(graph, batches, setting))
 
 
-def interpolated_features(
-    graph: OpGraph, batch_sizes: Iterable[int], setting: Setting = DEFAULT_SETTING
-) -> pd.DataFrame:
+def interpolated_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting | None = None) -> pd.DataFrame:
     """`memory_features`, simulated at batch sizes 1, 2, 3, 4, 6, 8, 12, ... and interpolated linearly between them.
 
     Amounts are convex in the batch but for the granularity of the allocator. Simulations are memoized.
@@ -422,7 +420,7 @@ class MemoryBreakdown:
 def memory_breakdown(
     graph: OpGraph,
     batch_size: int,
-    setting: Setting = DEFAULT_SETTING,
+    setting: Setting | None = None,
     precision: str = "fp32",
     *,
     context_gib: float = 0.5,
@@ -452,7 +450,7 @@ def memory_breakdown(
     <BLANKLINE>
     allocated 320 MiB, reserved 386 MiB, on the device 898 MiB
     """
-    context = check_number("context_gib", context_gib, 0)
+    setting, context = setting or Setting(), check_number("context_gib", context_gib, 0)
     peak = simulate_memory(check_graph(graph), batch_size, setting)
     parts = {label: peak.parts[name] for name, label in _NAMES.items()}
     parts |= {"buckets": setting.buckets} if setting.buckets else {}

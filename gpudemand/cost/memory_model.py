@@ -16,7 +16,7 @@ from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import InputError, check_features, check_number, stack_level, told
 from gpudemand.cost.gaussian_process import USUAL_SMS
 from gpudemand.cost.graph import OpGraph, check_graph
-from gpudemand.cost.liveness import DEFAULT_SETTING, Setting, step_events
+from gpudemand.cost.liveness import Setting, step_events
 from gpudemand.cost.memory import MOST_SAMPLES, allocated_bytes, interpolated_features
 from gpudemand.cost.regression import (
     ConformityScores,
@@ -232,7 +232,7 @@ def max_batch_size(
     model: MemoryModel,
     graph: OpGraph,
     limit_gib: float,
-    setting: Setting = DEFAULT_SETTING,
+    setting: Setting | None = None,
     *,
     level: float = 0.95,
     device: Mapping[str, float] | None = None,
@@ -252,7 +252,7 @@ def max_batch_size(
     return largest_that(fits, _guess(check_graph(graph), limit, setting))
 
 
-def _guess(graph: OpGraph, limit_gib: float, setting: Setting) -> int:
+def _guess(graph: OpGraph, limit_gib: float, setting: Setting | None) -> int:
     """Batch at which the tensors alone take half of the memory."""
     one, many = allocated_bytes(step_events(graph, setting), [1, 65])
     return max(int((limit_gib * GIB / 2 - one) // max((many - one) / 64, 1.0)), 1)

@@ -148,20 +148,32 @@ def extrapolate_from(
     return path
 
 
+#: Values of a block of rows: 256 KiB.
+_CACHED = 1 << 15
+
+
 def innovations(x: FloatArray, weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
     """One-step errors of each row's autoregression, shape (n_rows, n_times - max(lags))."""
     errors = x[:, max(lags) :].copy()
-    for place, lag in enumerate(lags):
-        errors -= weights[:, [place]] * x[:, max(lags) - lag : x.shape[1] - lag]
+    for rows in _row_blocks(x):
+        for place, lag in enumerate(lags):
+            errors[rows] -= weights[rows, place, None] * x[rows, max(lags) - lag : x.shape[1] - lag]
     return errors
 
 
 def innovations_adjoint(errors: FloatArray, weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
     """Transpose of the linear map `innovations`, shape (n_rows, n_times)."""
     x = np.hstack([np.zeros((len(errors), max(lags))), errors])
-    for place, lag in enumerate(lags):
-        x[:, max(lags) - lag : x.shape[1] - lag] -= weights[:, [place]] * errors
+    for rows in _row_blocks(x):
+        for place, lag in enumerate(lags):
+            x[rows, max(lags) - lag : x.shape[1] - lag] -= weights[rows, place, None] * errors[rows]
     return x
+
+
+def _row_blocks(x: FloatArray) -> list[slice]:
+    """Blocks of rows that stay in the cache while each lag passes over them."""
+    n_rows = max(_CACHED // max(x.shape[1], 1), 1)
+    return [slice(first, first + n_rows) for first in range(0, len(x), n_rows)]
 
 
 #: Seasons, and weeks, in a profile.

@@ -10,10 +10,12 @@ import os
 import re
 import tarfile
 import tempfile
+import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -26,8 +28,9 @@ import pyarrow.parquet as pq
 
 from gpudemand._array import BoolArray, IntArray
 from gpudemand._files import open_to_read
-from gpudemand._validation import InputError, nearest, require_names, shorten
+from gpudemand._validation import InputError, UnlikelyJobsWarning, nearest, require_names, shorten, stack_level
 from gpudemand.jobs.times import parse_timezone
+from gpudemand.units import format_number_of
 
 _BLOCK = 1 << 24
 _TAR = slice(257, 262)
@@ -152,24 +155,29 @@ def _single_member(stream: BinaryIO, name: str) -> Iterator[io.BufferedReader]:
 def line_blocks(path: Path, limits: Limits = LIMITS) -> Iterator[tuple[int, Any]]:
     r"""Iterate over blocks of some 16 MB: the number of the first line, counted from one, and lines without their ends.
 
-    Bytes that are not UTF-8 are escaped (``M\xfcller``) rather than replaced, so that distinct names stay distinct.
+    Bytes that are not UTF-8 are escaped (``M\xfcller``) rather than replaced, so that distinct names stay distinct, and
+    are told; see `encoding_doubts`.
     """
-    first, size, rest = 1, 0, ""
-    with open_binary(path) as stream, io.TextIOWrapper(stream, "utf-8-sig", "backslashreplace") as text:
+    first, size, rest, escaped = 1, 0, "", 0
+    with open_binary(path) as stream, io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape") as text:
         while block := text.read(_BLOCK):
             _check_first(block if not size else "?", path.name)
             size += len(block)
             whole, end, rest = (rest + block).rpartition("\n")
             limits.check(path.name, size=size, line=len(rest))
             if end:
-                lines = _split(whole)
+                lines, n_escaped = _split(whole)
+                escaped += n_escaped
                 first += len(lines)
                 limits.check(path.name, rows=first - 1, line=pc.max(pc.binary_length(lines)).as_py())
                 yield first - len(lines), lines
     if not size:
         _check_first("", path.name)
     if rest:
-        yield first, _split(rest)
+        lines, n_escaped = _split(rest)
+        escaped += n_escaped
+        yield first, lines
+    _say_escaped(escaped, path.name)
 
 
 def _check_first(block: str, name: str) -> None:
@@ -184,8 +192,48 @@ def _check_first(block: str, name: str) -> None:
         raise InputError(f"{name!r} is not a text file in UTF-8 (it holds null bytes); unpack or export it as text.")
 
 
-def _split(text: str) -> Any:
-    return pc.split_pattern(pa.array([text], pa.large_string()), "\n").values
+def _split(text: str) -> tuple[Any, int]:
+    """Lines, and how many of them are not UTF-8, of text in which such bytes are surrogates."""
+    try:
+        array, n_escaped = pa.array([text], pa.large_string()), 0
+    except UnicodeEncodeError:
+        escaped, n_escaped = _escape(text)
+        array = pa.array([escaped], pa.large_string())
+    return pc.split_pattern(array, "\n").values, n_escaped
+
+
+def _escape(text: str) -> tuple[str, int]:
+    """Text with codes in place of the bytes that surrogates stand for, and the number of lines that have some."""
+    n_lines = len(re.findall("[\udc80-\udcff].*", text))
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"), n_lines
+
+
+#: Sentences for whoever collects them.
+_COLLECTED: ContextVar[list[str] | None] = ContextVar("collected", default=None)
+
+
+@contextmanager
+def encoding_doubts() -> Iterator[list[str]]:
+    """Collect a sentence on each file that is read meanwhile and is not UTF-8, in place of a warning."""
+    said: list[str] = []
+    token = _COLLECTED.set(said)
+    try:
+        yield said
+    finally:
+        _COLLECTED.reset(token)
+
+
+def _say_escaped(n_lines: int, source: str) -> None:
+    if not n_lines:
+        return
+    sentence = (
+        f"text in {format_number_of('line', n_lines)} is not UTF-8, so that names hold codes such as \\xfc; "
+        "export the file as UTF-8."
+    )
+    if (said := _COLLECTED.get()) is not None:
+        said.append(sentence)
+    else:
+        warnings.warn(f"{source}: {sentence}", UnlikelyJobsWarning, stacklevel=stack_level())
 
 
 def read_json(path: Path, limits: Limits = LIMITS) -> Any:
@@ -195,13 +243,17 @@ def read_json(path: Path, limits: Limits = LIMITS) -> Any:
         while block := stream.read(_BLOCK):
             data += block
             limits.check(path.name, size=len(data))
-    text = data.decode("utf-8-sig", "backslashreplace")
+    try:
+        text, n_escaped = data.decode("utf-8-sig"), 0
+    except UnicodeDecodeError:
+        text, n_escaped = _escape(data.decode("utf-8-sig", "surrogateescape"))
     _check_first(text, path.name)
     try:
         return json.loads(text, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         several = str(error).startswith("Extra data")
         hint = "write its parts into one list (jq -s .)." if several else "is the file cut off?"
+        hint = "export it as UTF-8." if n_escaped else hint  # codes are no escapes of JSON
         raise InputError(f"{path.name!r} is not JSON ({error}); {hint}") from error
 
 

@@ -25,6 +25,7 @@ from gpudemand.jobs.files import (
     NO_LIMITS,
     Limits,
     TextTable,
+    encoding_doubts,
     existing_path,
     line_blocks,
     open_binary,
@@ -336,11 +337,13 @@ def read_prometheus(path: str | os.PathLike[str], *, tz: object = None, limits: 
     place, bounds = existing_path(path), limits or NO_LIMITS
     with open_binary(place) as file:
         head = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
-    if head[:1] in (b"{", b"["):
-        table = _from_json(_exported(place, bounds) if _EXPORT.match(head) else read_json(place, bounds), place.name)
-    else:
-        table = _grafana(place, bounds) if re.match(rb"sep=|[^,\n]*;", head) else read_table(place, bounds)
-        table = _long(table, TimeParser.from_arguments(tz, None, table.source))
+    with encoding_doubts() as escaped:
+        if head[:1] in (b"{", b"["):
+            found = _exported(place, bounds) if _EXPORT.match(head) else read_json(place, bounds)
+            table = _from_json(found, place.name)
+        else:
+            table = _grafana(place, bounds) if re.match(rb"sep=|[^,\n]*;", head) else read_table(place, bounds)
+            table = _long(table, TimeParser.from_arguments(tz, None, table.source))
     log = LogColumns(table, TimeParser.from_arguments(tz, None, table.source))
     ds, y = log.time("ds", required=True), log.number("y", required=True)
     log.reject(y < 0, "negative number of GPUs")
@@ -353,7 +356,7 @@ def read_prometheus(path: str | os.PathLike[str], *, tz: object = None, limits: 
     usage, statistics = without_statistics(usage)
     usage, totals = without_totals(usage)
     usage, nights = with_nights(usage)
-    said = [*table.header.get("doubts", "").splitlines(), *statistics, *totals, *nights]
+    said = [*escaped, *table.header.get("doubts", "").splitlines(), *statistics, *totals, *nights]
     usage["unique_id"] = usage["unique_id"].astype(STRING)
     by = table.header.get("by", "namespace")
     usage.attrs = {"kind": "measured", "by": by, "source": table.source, "rejected": rejected}

@@ -18,7 +18,17 @@ from gpudemand._files import replace_file
 from gpudemand._validation import InputError, check_choice, told
 from gpudemand.jobs import billing, log_formats, schedulers, slurm, swf
 from gpudemand.jobs.columns import LogColumns
-from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, TextTable, as_file, check_header, existing_path, read_table
+from gpudemand.jobs.files import (
+    LIMITS,
+    NO_LIMITS,
+    Limits,
+    TextTable,
+    as_file,
+    check_header,
+    encoding_doubts,
+    existing_path,
+    read_table,
+)
 from gpudemand.jobs.plausibility import doubts, plausible, unknown_status
 from gpudemand.jobs.recognition import output_of, recognise
 from gpudemand.jobs.schedulers import scheduled
@@ -293,7 +303,9 @@ def read_jobs(
             format = _format_of(file)  # noqa: A001
             spec = FORMATS[format]
         _check_shares(gpu_share, format, place.name)
-        log = _open(file, format, tz, origin, limits or NO_LIMITS, columns)
+        with encoding_doubts() as said:
+            log = _open(file, format, tz, origin, limits or NO_LIMITS, columns)
+    log.doubts += said
     log.shards_per_gpu = shards_per_gpu
     log.gpu_share = {name.lower(): share for name, share in (gpu_share or {}).items()}
     saved = saved_attrs(log.table.rows.schema, log.table.source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -254,20 +255,23 @@ def add_programmes(
     >>> add_programmes(forecast, [more], "all")[["M", "M-lo-90", "M-hi-90"]].values.tolist()
     [[11.0, 10.0, 12.0], [11.0, 10.0, 12.0]]
     """
-    forecast = check_forecast(forecast).copy()
-    rows, model = forecast["unique_id"] == series, pick_model(forecast, None)
+    forecast = check_forecast(forecast)
+    model = pick_model(forecast, None)
+    points, intervals = {model, f"{model}-mean"} & {*forecast.columns}, interval_columns(forecast, model)
+    forecast = forecast.astype(dict.fromkeys([*points, *chain.from_iterable(intervals.values())], float))
+    rows = forecast["unique_id"] == series
     point = forecast.loc[rows, model]
     added, variance = np.zeros(int(rows.sum())), np.zeros(int(rows.sum()))
     for programme in programmes:
         gpus, low, high = programme.gpus_range(forecast.loc[rows, "ds"], peak=peak)
         added += gpus
         variance += ((high - low) / (2 * norm.ppf(0.95))) ** 2
-    for level, bounds in interval_columns(forecast, model).items():
+    for level, bounds in intervals.items():
         reach = norm.ppf(0.5 + level / 200) ** 2 * variance
         for name, sign in zip(bounds, (-1.0, 1.0), strict=True):
             width = np.sqrt((forecast.loc[rows, name] - point) ** 2 + reach)
             forecast.loc[rows, name] = point + added + sign * width
-    for name in {model, f"{model}-mean"} & {*forecast.columns}:
+    for name in points:
         forecast.loc[rows, name] += added
     return forecast
 

@@ -474,7 +474,9 @@ class MeasuredRunTimes:
         ratio = np.ones(len(jobs))
         predicted, fits = self._predicted(jobs, target)
         types = jobs["gpu_type"].to_numpy(dtype=object)
-        for source in pd.unique(types[pd.notna(types)]):
+        stays = types == target
+        fits[stays] = 1.0
+        for source in pd.unique(types[pd.notna(types) & ~stays]):
             table, rows = self.ratios(str(source), target), np.flatnonzero(types == source)
             relative = np.log(table["ratio"] / table["predicted"])
             own = self._works(jobs.iloc[rows]).map(relative).fillna(table.attrs["others"])
@@ -489,7 +491,7 @@ class MeasuredRunTimes:
         DataFrame
             Index: the work; ``jobs_before``, ``jobs_after`` (completed on each type), ``measured`` (of median run
             times), ``predicted``, ``ratio`` (shrunk). ``attrs["others"]``: logarithm of the ratio over the predicted
-            one for work without a row; ``attrs["error"]``: its standard deviation.
+            one for work without a row; ``attrs["error"]``: its standard deviation. Of a type and itself no rows, and 0.
         """
         if (source, target) not in self._found:
             self._found[source, target] = self._ratios(source, target)
@@ -499,6 +501,7 @@ class MeasuredRunTimes:
         sides = [(self.types == name).to_numpy(dtype=bool) for name in (source, target)]
         groups = [self.log_run[side].groupby(self.works[side]) for side in sides]
         count = pd.concat([side.size() for side in groups], axis=1, keys=["jobs_before", "jobs_after"]).dropna()
+        count = count.iloc[: 0 if source == target else None]
         measured = (groups[1].median() - groups[0].median()).loc[count.index]
         first = self.jobs[self.jobs["gpu_type"] == source].loc[count.index]
         ratios = self._predicted(first, target)[0] if len(first) else np.empty(0)
@@ -507,7 +510,7 @@ class MeasuredRunTimes:
         relative, others, error = _shrunk((measured - expected).to_numpy(), noise.to_numpy())
         table = count.astype(int).assign(measured=np.exp(measured), predicted=np.exp(expected))
         table["ratio"] = np.exp(expected + relative)
-        table.attrs |= {"others": others, "error": error}
+        table.attrs |= {"others": others, "error": error if source != target else 0.0}
         return table.set_axis(self._works(first)).sort_index()
 
     def _works(self, jobs: pd.DataFrame) -> pd.Series:
@@ -569,6 +572,8 @@ class HardwareChange(Change):
                 "or costs=MeasuredRunTimes(jobs) to move jobs as fast as the log shows."
             )
         selected = self._affected(workload)
+        if not selected.any():
+            return workload
         before, after = workload[selected], self._changed(workload[selected])
         ratio, fits = self._ratio_and_fits(before, after, costs)
         # Expected workload: a job that fits with some probability is changed to that share.
@@ -615,7 +620,7 @@ class MoveTo(HardwareChange):
     def _affected(self, workload: pd.DataFrame) -> Any:
         if self.source is None:
             return (workload["gpu_type"] != self.target).to_numpy(dtype=bool)
-        return rows_of(workload, "gpu_type", self.source)
+        return rows_of(workload, "gpu_type", self.source) & (self.source != self.target)
 
     def _ratio_and_fits(
         self, before: pd.DataFrame, after: pd.DataFrame, costs: JobCosts

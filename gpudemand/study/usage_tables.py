@@ -222,21 +222,17 @@ def default_horizon(source: Source) -> int:
 
     An order today is used from the lead time on, and looked at again a month later.
     """
-    settings, begin = source.settings, source.begin
-    until = settings.end
-    edges = bin_edges(begin, max(begin, until), settings.freq, settings.tz)
-    times = edges[: max(_whole_bins(source, settings.freq), 2)]
-    first = edges[min(len(times), len(edges) - 1)]
+    settings = source.settings
+    try:
+        times = pd.DatetimeIndex(source.usage(None, settings.freq, source.demand)["ds"])
+    except InputError:  # which is raised again where the history is needed
+        return 1
+    if len(times) < 2:
+        return 1
+    first = bin_ends(times[-1:], settings.freq)[0]
     ahead = first + parse_duration(settings.longest_lead_time) + WINDOW
     wanted = int((calendar_range(first, ahead, freq=settings.freq) < ahead).sum())
     return max(min(wanted, longest_horizon(pd.DataFrame({"unique_id": "", "ds": times, "y": 0.0}))), 1)
-
-
-def _whole_bins(source: Source, freq: str) -> int:
-    """Bins of the period, without a last one that it covers only in part."""
-    begin, end = source.begin, source.settings.end
-    edges = bin_edges(begin, max(begin, end), freq, source.settings.tz)
-    return len(edges) - 1 - bool(end < edges[-1])
 
 
 def hourly_demand(source: Source, settings: Settings) -> pd.DataFrame | None:
@@ -296,7 +292,8 @@ _NO_CHANGE = "the log is shorter than two whole days, so there is no change to e
 
 def _means(source: Source, by: str | None, days: int) -> pd.DataFrame:
     """Mean GPUs ``before`` and ``after`` by name, the largest first."""
-    if _whole_bins(source, "D") < 2:
+    edges = bin_edges(source.begin, max(source.begin, source.settings.end), "D", source.settings.tz)
+    if len(edges) - 1 - bool(source.settings.end < edges[-1]) < 2:
         raise InputError(_NO_CHANGE)
     wide = to_wide(source.usage(by, "D", source.demand))
     days = min(days, wide.shape[1] // 2)

@@ -21,6 +21,7 @@ from gpudemand.jobs.files import (
     Limits,
     as_file,
     check_header,
+    encoding_doubts,
     existing_path,
     read_names,
     read_table,
@@ -29,7 +30,7 @@ from gpudemand.jobs.log_formats import read_prometheus
 from gpudemand.jobs.read import USAGE_ONLY, read_jobs
 from gpudemand.jobs.schema import DOUBTS
 from gpudemand.jobs.slurm import changes
-from gpudemand.jobs.table import saved_attrs
+from gpudemand.jobs.table import saved_attrs, warn_doubts
 from gpudemand.jobs.times import TimeParser, parse_timezone
 from gpudemand.store import Store, is_store, read_store
 from gpudemand.usage.bins import are_midnights, bin_edges, parse_freq
@@ -204,7 +205,7 @@ def read_usage(
         return pulled_usage(path, tz=tz or "UTC")
     if format == "prometheus":
         return read_prometheus(path, tz=tz, limits=limits)
-    with as_file(existing_path(path), limits or NO_LIMITS) as file:
+    with as_file(existing_path(path), limits or NO_LIMITS) as file, encoding_doubts() as said:
         # Marks that were forgotten do not hide here: a row that is not whole is refused.
         table = read_table(file, limits or NO_LIMITS, breaks=True)
     check_header(table, _COLUMNS)
@@ -220,6 +221,8 @@ def read_usage(
         usage["unique_id"] = not_for_spreadsheets(usage["unique_id"])
     usage.attrs = {"source": table.source, **saved_attrs(table.rows.schema, table.source)}
     usage.attrs["kind"] = usage.attrs.get("kind") or "measured"
+    usage.attrs |= {DOUBTS: [*usage.attrs.get(DOUBTS, ()), *said]} if said else {}
+    warn_doubts(said, table.source)
     return check_usage(usage, allow_missing=True)
 
 

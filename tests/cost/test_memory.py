@@ -587,6 +587,12 @@ def test_largest_batch_is_the_last_that_fits(fitted, resnet: OpGraph) -> None:
     assert max_batch_size(model, resnet, 6.0) > best
 
 
+def test_no_setting_is_the_default_one(fitted, resnet: OpGraph) -> None:
+    assert simulate_memory(resnet, 8, None) == simulate_memory(resnet, 8, Setting())
+    assert memory_breakdown(resnet, 8, None).device_gib == memory_breakdown(resnet, 8).device_gib
+    assert max_batch_size(fitted[0], resnet, 3.0, None) == max_batch_size(fitted[0], resnet, 3.0)
+
+
 def test_largest_number_by_bisection() -> None:
     for limit in (0, 1, 2, 3, 63, 64, 65, 1000):
         for guess in (1, 5, 64, 5000):

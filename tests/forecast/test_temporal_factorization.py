@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.forecast import TemporalFactorization
+from gpudemand.forecast import TemporalFactorization, regression
 from gpudemand.forecast import factorization as trmf
 from gpudemand.forecast.factorization import Data, Penalties, ResidualAR
 from gpudemand.forecast.regression import (
@@ -158,6 +158,15 @@ class TestAutoregression:
         rng = np.random.default_rng(0)
         x, e, w = rng.normal(size=(3, 50)), rng.normal(size=(3, 43)), rng.normal(size=(3, 2))
         assert (innovations(x, w, (2, 7)) * e).sum() == pytest.approx((x * innovations_adjoint(e, w, (2, 7))).sum())
+
+    def test_blocks_of_rows_change_no_innovation(self, monkeypatch):
+        rng = np.random.default_rng(0)
+        x, w = rng.normal(size=(7, 50)), rng.normal(size=(7, 2))
+        whole = innovations(x, w, (2, 7)), innovations_adjoint(x, w, (2, 7))
+        for cached in (1, 150):
+            monkeypatch.setattr(regression, "_CACHED", cached)
+            np.testing.assert_array_equal(innovations(x, w, (2, 7)), whole[0])
+            np.testing.assert_array_equal(innovations_adjoint(x, w, (2, 7)), whole[1])
 
     def test_extrapolation_has_no_innovations(self):
         x, w = np.random.default_rng(0).normal(size=(2, 20)), np.array([[0.5, 0.2], [0.1, -0.4]])

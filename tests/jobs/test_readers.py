@@ -12,7 +12,8 @@ import pytest
 import gpudemand
 from gpudemand import read_usage, usage_series
 from gpudemand._validation import InputError, RejectedRowsWarning, UnlikelyJobsWarning
-from gpudemand.jobs import formats, read_jobs, write_jobs
+from gpudemand.jobs import files, formats, read_jobs, write_jobs
+from gpudemand.jobs.log_formats import read_prometheus
 from gpudemand.jobs.read import FORMATS, SAME_ID
 from gpudemand.jobs.table import check_jobs
 from gpudemand.usage.query import open_log
@@ -254,10 +255,35 @@ def test_a_user_of_a_million_characters(write) -> None:
     assert read_jobs(write(CANONICAL + GOOD + good(2, user=name))).loc[1, "user"] == name
 
 
-def test_users_in_another_encoding_stay_apart(write) -> None:
-    text = CANONICAL + good(1, user="M\u00fcller") + good(2, user="M\u00f6ller")
-    jobs = read_jobs(write(b"\xef\xbb\xbf" + text.encode("latin-1").replace(b"\n", b"\r\n")))
-    assert jobs["user"].tolist() == ["M\\xfcller", "M\\xf6ller"]
+@pytest.mark.parametrize("block", [50, 1 << 24])
+def test_users_in_another_encoding_stay_apart_and_are_told(write, monkeypatch, block: int) -> None:
+    monkeypatch.setattr(files, "_BLOCK", block)
+    text = CANONICAL + GOOD + good(2, user="M\u00fcller-M\u00fcller") + good(3, user="M\u00f6ller")
+    path = write(b"\xef\xbb\xbf" + text.encode("latin-1").replace(b"\n", b"\r\n").removesuffix(b"\r\n"))
+    with pytest.warns(UnlikelyJobsWarning, match="text in 2 lines is not UTF-8.* export the file as UTF-8") as told:
+        jobs = read_jobs(path)
+    assert jobs["user"].tolist() == ["ada", "M\\xfcller-M\\xfcller", "M\\xf6ller"]
+    assert [f"log.csv: {sentence}" for sentence in jobs.attrs["doubts"]] == [str(warning.message) for warning in told]
+
+
+@pytest.mark.parametrize(
+    ("content", "read"),
+    [
+        (CANONICAL + good(1, user="M\u00fcller"), usage_series),
+        ("unique_id,ds,y\nM\u00fcller,2026-03-28T00:00Z,4\n", read_usage),
+        ("timestamp,M\u00fcller\n1714521600,4\n", read_prometheus),
+    ],
+)
+def test_usage_in_another_encoding_is_told_once(write, content: str, read) -> None:
+    with pytest.warns(UnlikelyJobsWarning, match="text in 1 line is not UTF-8") as told:
+        usage = read(write(content.encode("latin-1")))
+    assert len(told) == 1
+    assert usage["unique_id"].iloc[0] in ("M\\xfcller", "M%5Cxfcller")
+
+
+def test_json_in_another_encoding_is_refused(write) -> None:
+    with pytest.raises(InputError, match="export it as UTF-8"):
+        read_jobs(write('{"jobs": [{"user": "M\u00fcller"}]}'.encode("latin-1")), "sacct")
 
 
 @pytest.mark.parametrize("form", ["canonical", "sacct", "helios", "swf", "openb", "philly", "focus", "genai"])

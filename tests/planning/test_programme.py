@@ -70,6 +70,17 @@ def test_errors_of_its_cost_widen_the_forecast():
     assert (wide["M-hi-90"] - wide["M-lo-90"] > 2.0).all()
 
 
+@pytest.mark.parametrize("dtype", ["int64", "Int64", "float32"])
+def test_it_adds_fractions_to_whole_numbers(dtype):
+    work = Programme("work", 1, BEGIN, END, hours=24, gpus=1)
+    ds = pd.date_range(BEGIN, periods=2)
+    forecast = pd.DataFrame({"unique_id": "all", "ds": ds, "M": 9, "M-mean": 9, "M-lo-90": 8, "M-hi-90": 10})
+    names = ["M", "M-mean", "M-lo-90", "M-hi-90"]
+    added = add_programmes(forecast.astype(dict.fromkeys(names, dtype)), [work], "all")
+    pd.testing.assert_frame_equal(added, add_programmes(forecast.astype(dict.fromkeys(names, float)), [work], "all"))
+    np.testing.assert_allclose(added["M"], 9 + 1 / 30)
+
+
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [

@@ -224,6 +224,22 @@ def test_jobs_move_by_the_ratios_that_the_log_shows():
         total.plan(LargerBatch(2.0))
 
 
+def test_jobs_that_are_on_the_target_already_stay_as_they_are():
+    jobs = _two_types(200, 0.6)
+    costs = MeasuredRunTimes(jobs)
+    same, other = costs.ratios("A100", "A100"), costs.ratios("A100", "H100")
+    assert same.empty
+    assert (same.dtypes == other.dtypes).all()
+    assert same.attrs == {"others": 0.0, "error": 0.0}
+    for ratio in costs.move(jobs, "A100"):
+        assert (ratio[jobs["gpu_type"] == "A100"] == 1).all()
+    total = WhatIf(jobs, normal_forecast([100.0], 10), installed=150, costs=costs)
+    assert median(total, MoveTo("A100", source="A100")) == median(total, [])
+    gone = WhatIf(jobs[jobs["gpu_type"] == "A100"], normal_forecast([100.0], 10), installed=150, costs=costs)
+    for change in (MoveTo("A100"), MoveTo("A100", "A100")):
+        assert median(gone, change) == median(gone, [])
+
+
 def test_ratios_are_shrunk_by_their_evidence():
     table = MeasuredRunTimes(_two_types(4000, 0.6)).ratios("A100", "H100")
     true = 1 / (table.index.str.split().str[1].astype(int) + 2)
