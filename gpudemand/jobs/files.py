@@ -186,7 +186,7 @@ def _check_first(block: str, name: str) -> None:
         raise InputError(f"{name!r} is empty; there is nothing to read.")
     if block.startswith("PK\3\4"):
         raise InputError(f"{name!r} is a workbook or an archive; save the sheet as CSV, or unpack it.")
-    if block.startswith((r"\xff\xfe", r"\xfe\xff")):
+    if block.startswith(("\udcff\udcfe", "\udcfe\udcff")):  # what is not UTF-8 is decoded to surrogates
         raise InputError(f"{name!r} is text in UTF-16; save it as UTF-8 (of a spreadsheet: as CSV UTF-8).")
     if "\0" in block[:8192]:
         raise InputError(f"{name!r} is not a text file in UTF-8 (it holds null bytes); unpack or export it as text.")
