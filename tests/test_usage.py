@@ -519,7 +519,7 @@ def test_usage_that_cannot_be_read_says_why(tmp_path, rows, tz, message):
     ("name", "content", "message"),
     [
         ("usage.csv", b"", "is empty"),
-        ("usage.csv", ("unique_id,ds,y\n" + ROW).encode("utf-16"), "not a text file in UTF-8"),
+        ("usage.csv", ("unique_id,ds,y\n" + ROW).encode("utf-16"), "is text in UTF-16; save it as UTF-8"),
         ("usage.parquet", b"PAR1 and no more", "not a Parquet file"),
     ],
 )

@@ -518,7 +518,7 @@ def _is_text(column: pd.Series) -> bool:
 
 
 def _as_text(column: pd.Series) -> pd.Series:
-    return column.astype(object).fillna("").astype(str)
+    return column.astype(str).where(column.notna(), "")
 
 
 def _rms(columns: FloatArray) -> FloatArray:

@@ -67,7 +67,10 @@ def read_timestamp(value: Any) -> pd.Timestamp:
     text = re.sub(r" ?UTC$", "Z", value.strip())
     if not text[:4].isdigit():  # pandas also takes words such as today
         raise ValueError("the year must be first")
-    return pd.to_datetime(text, format="ISO8601")
+    try:
+        return pd.to_datetime(text, format="ISO8601")
+    except pd.errors.OutOfBoundsDatetime:  # of nanoseconds, in pandas 2
+        return pd.Timestamp(text)
 
 
 def parse_timestamp(value: object, tz: object = "UTC", name: str = "") -> pd.Timestamp:
