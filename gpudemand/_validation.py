@@ -217,7 +217,7 @@ def as_wide(table: object) -> pd.DataFrame:
         )
     # Users may be called by eight digits, or by a year and a number.
     texts = [name for name in frame.index if isinstance(name, str)]
-    if _times(frame.index) is not None and all(map(_ISO_DAY.match, texts)):
+    if all(map(_ISO_DAY.match, texts)) and _times(frame.index) is not None:
         raise InputError("usage has times as rows, and must have them as columns; transpose it: usage.T.")
     return frame
 

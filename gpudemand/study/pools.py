@@ -117,7 +117,10 @@ def check_installed(installed: Installed) -> None:
     elif isinstance(installed, Mapping):
         for name, count in _items("installed", installed):
             place = f"installed[{name!r}]"
-            _ = check_steps(place, count) if isinstance(count, pd.Series) else check_number(place, count, 0)
+            if isinstance(count, pd.Series):
+                check_steps(place, count)
+            else:
+                check_number(place, count, 0)
         most = pd.Series(total_installed(installed)).max()
         check_number("installed, summed over types,", most, 0, open_low=True)
     elif installed is not None:
