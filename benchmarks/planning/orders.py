@@ -240,8 +240,7 @@ def _ratios(kind: str) -> pd.DataFrame:
 OTHER_CONSTANTS_OF_PLANS: dict[str, tuple[object, ...]] = {
     "_HALF_LIFE": (4.0, 16.0),
     "_GROWTH_WEEKS": (18, 52),
-    "_FEWEST_WEEKS": (6, 13),
-    "_BELIEVED": (1.5, 3.0, np.inf),
+    "_BELIEVED": (0.9, 0.99, 1.0),
     "_LEAST": (0.0, 0.7),
     "_FURTHEST": (1.5, np.inf),
     "_CREDIBILITY": ({"jobs": 4.0, "series": 2.0}, {"jobs": 16.0, "series": 8.0}, {"jobs": 1e9, "series": 1e9}),
@@ -697,7 +696,7 @@ def simulated_growth(growths: tuple[float, ...] = (0.0, 0.3, 1.0, 3.0), n_seeds:
             jobs, _ = make_cluster(n_users=60, n_days=300, growth=growth, random_state=seed)
             table = _of_jobs(f"{seed}", check_jobs(jobs), end_of_record(jobs))
             need = table["need"].to_numpy(dtype=float)
-            for told, need_module._BELIEVED in ((True, bundled), (False, np.inf)):
+            for told, need_module._BELIEVED in ((True, bundled), (False, 1.0)):
                 for lead in LEADS:
                     days = np.arange(0, len(need) - lead - 28, 7)
                     plans = np.ceil([need_at(table, day).quantile(SHARE, lead) for day in days])

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 from scipy.stats import norm
 
 from gpudemand._array import BoolArray, FloatArray, IntArray
@@ -253,11 +254,11 @@ _Z95 = float(norm.ppf(0.95))
 #: Weeks in which what a window says of the usual need halves. Half and twice as many move the pinball loss of plans 90
 #: days ahead by 3 % and less (`constants_of_plans` in ``benchmarks/planning/orders.py``, as of those that follow).
 _HALF_LIFE = 8.0
-#: Weeks whose windows tell the growth, and how many these are at least: three windows that lie side by side, as two say
-#: nothing of their scatter.
-_GROWTH_WEEKS, _FEWEST_WEEKS = 26, 9
-#: Standard errors that growth must exceed to be believed at all, and the fastest that is carried on: fourfold a year.
-_BELIEVED, _FASTEST = 2.0, float(np.log(4) / 52)
+#: Weeks whose windows tell the growth, and how many lie side by side at least: two say nothing of their scatter.
+_GROWTH_WEEKS, _FEWEST = 26, 3
+#: Probability with which growth must be beyond scatter to be believed at all, and the fastest that is carried on:
+#: fourfold a year. Three windows ask for 6.3 standard errors, those of half a year for 2.0.
+_BELIEVED, _FASTEST = 0.95, float(np.log(4) / 52)
 #: A cluster that begins, moves or stands still is no scatter: a past need counts as half of the recent one at least,
 #: and what would have been said of one as two of its standard deviations off at most.
 _LEAST, _FURTHEST = 0.5, 2.0
@@ -318,22 +319,22 @@ class NeedForecast:
     @property
     def tells_growth(self) -> bool:
         """Whether past windows are enough to tell growth from scatter: those of twelve weeks."""
-        return bool(np.count_nonzero(self.weekly[:_GROWTH_WEEKS]) >= _FEWEST_WEEKS)
+        return _side_by_side(int(np.count_nonzero(self.weekly[:_GROWTH_WEEKS]))) >= _FEWEST
 
     @cached_property
     def rate(self) -> float:
         """Growth of the need a week, in logarithms, as far as past windows show that it lasts.
 
-        The slope of a line through the windows of half a year, times 1 - 4 / t ** 2 or 0 where t, the slope over its
-        standard error, is below 2 (positive-part shrinkage, after James and Stein), and times the probability that it
-        is a line and no step (`_share_of_line`); at most `_FASTEST`. A fall is not carried on: it saves little, and who
-        plans for one that has ended is short.
+        The slope of a line through the windows of half a year, times 1 - (least / slope) ** 2 or 0 where it is below
+        `least`, which scatter alone exceeds with a probability of 5 % (positive-part shrinkage, after James and Stein),
+        and times the probability that it is a line and no step (`_share_of_line`); at most `_FASTEST`. A fall is not
+        carried on: it saves little, and who plans for one that has ended is short.
         """
         needs = self.weekly[:_GROWTH_WEEKS]
-        slope, error = _slope(needs) if self.tells_growth else (0.0, np.inf)
-        if slope <= _BELIEVED * error:
+        slope, least = _slope(needs) if self.tells_growth else (0.0, np.inf)
+        if not slope > least:
             return 0.0
-        return float(min(slope * (1 - (_BELIEVED * error / slope) ** 2) * _share_of_line(needs), _FASTEST))
+        return float(min(slope * (1 - (least / slope) ** 2) * _share_of_line(needs), _FASTEST))
 
     def weight(self, days: float) -> float:
         """Weight of the recent need against the usual one, some days ahead."""
@@ -457,16 +458,15 @@ class NeedForecast:
 
 
 def _slope(needs: FloatArray) -> tuple[float, float]:
-    """Slope of the logarithm of weekly needs, the latest first, and its standard error, by windows side by side."""
+    """Slope of the logarithm of weekly needs, the latest first, and the least that is beyond their scatter.
+
+    Scatter is that of Student's t with as many observations as windows lie side by side.
+    """
     weeks = np.flatnonzero(needs > 0)
-    if len(weeks) < 2:
-        return 0.0, np.inf
     slope, level = np.polyfit(-weeks, logs := np.log(needs[weeks]), 1)
     apart = _side_by_side(len(weeks))
-    if apart <= 2:
-        return float(slope), np.inf
-    scatter = float(((logs - level + slope * weeks) ** 2).mean()) * apart / (apart - 2)
-    return float(slope), float(np.sqrt(scatter / apart) / weeks.std())
+    error = float(np.sqrt(((logs - level + slope * weeks) ** 2).mean() / (apart - 2)) / weeks.std())
+    return float(slope), error * float(stdtrit(apart - 2, _BELIEVED))
 
 
 def _share_of_line(needs: FloatArray) -> float:

@@ -403,9 +403,9 @@ def test_a_cluster_that_began_is_neither_growth_nor_scatter(weeks, small):
     """Some weeks of a pilot, a month in which it fills, and then always the same."""
     weekly = np.r_[np.full(weeks, 100.0), 76.0, 52.0, 28.0, np.full(small, 5.0)]
     need = forecast(weekly)
-    assert need.rate == pytest.approx(0, abs=0.02 if weeks == 9 else 1e-4)
+    assert need.rate == pytest.approx(0, abs=1e-3)
     for days in (28, 90):
-        assert 100 < need.quantile(0.95, days) < (160 if weeks == 9 else 150)
+        assert 100 < need.quantile(0.95, days) < 150
     soon = forecast(weekly[weeks:])  # while it fills, growth goes on, but no faster than a cluster grows
     assert soon.quantile(0.95, 90) < 2.5 * soon.recent
     assert forecast(100 * 0.5 ** np.arange(30)).rate == pytest.approx(np.log(4) / 52)
@@ -440,6 +440,8 @@ def test_growth_is_not_believed_within_its_scatter_or_of_two_windows():
     short = 100 * np.exp(-0.02 * np.arange(9))
     assert forecast(short).rate == pytest.approx(0.02)
     assert forecast(short[:8]).rate == 0
+    for _ in range(20):  # three windows side by side leave one degree of freedom for their scatter
+        assert forecast(short * np.exp(0.02 * rng.standard_normal(9))).rate == 0
     noisy = 100 * np.exp(-0.02 * np.arange(26) + 0.1 * rng.standard_normal(26))
     assert 0 <= forecast(noisy).rate < 0.03
 
