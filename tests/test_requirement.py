@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import gpudemand as gd
 from gpudemand.planning.capacity import broadcast_by_time
 from gpudemand.planning.need import NeedForecast
 from gpudemand.study.pools import installed_cost
@@ -152,3 +153,15 @@ def test_a_retirement_within_a_long_bin_counts_from_its_time(changes_on, order_o
     requirement, *_ = planned({-99: FULL, changes_on: FEW}, freq="W-MON")
     assert requirement.order_due(END) == day(order_on)
     assert requirement.to_order() == 20
+
+
+@pytest.mark.parametrize(("days", "seed"), [(100, 0), (160, 4)])
+def test_stricter_targets_require_no_fewer_gpus_than_looser_ones(days, seed):
+    """On logs where a growth of each target's own needs, some of it noise, would let some require fewer."""
+    jobs, _ = gd.make_cluster(n_users=40, n_days=days, growth=1.0, random_state=seed)
+    grid = gd.Study(jobs, lead_time="30D").target_grid
+    for (_, probability), rows in grid.groupby(["wait", "probability"]):
+        assert rows["required"].is_monotonic_increasing, probability
+    for (_, probability), rows in grid.groupby(["share", "probability"]):
+        rows = rows.sort_values("wait", key=lambda waits: pd.to_timedelta(waits))
+        assert rows["required"].is_monotonic_decreasing, probability

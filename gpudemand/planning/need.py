@@ -293,6 +293,7 @@ class NeedForecast:
     last: float = 0.0  # need of `window`
     window: Window | None = None  # of the last jobs
     stuck: int = 0  # jobs that were left out
+    like: NeedForecast | None = None  # of the same jobs for another target, whose growth and spread hold here, too
 
     @classmethod
     def none(cls) -> NeedForecast:
@@ -330,6 +331,8 @@ class NeedForecast:
         and times the probability that it is a line and no step (`_share_of_line`); at most `_FASTEST`. A fall is not
         carried on: it saves little, and who plans for one that has ended is short.
         """
+        if self.like is not None:
+            return self.like.rate
         needs = self.weekly[:_GROWTH_WEEKS]
         slope, least = _slope(needs) if self.tells_growth else (0.0, np.inf)
         if not slope > least:
@@ -351,6 +354,8 @@ class NeedForecast:
 
         They tell it by what would have been said of them 28 days ahead, and count by how many lie side by side.
         """
+        if self.like is not None:
+            return self.like.own
         said = []
         for weeks_ago in range(8, len(self.weekly)):
             median, below, above = self._before(weeks_ago)._as_others(28)
@@ -446,7 +451,7 @@ class NeedForecast:
     def _before(self, weeks_ago: int) -> NeedForecast:
         """The forecast from the windows that were over some weeks ago."""
         weekly = self.weekly[weeks_ago:]
-        return replace(self, recent=float(weekly[:5].max()), weekly=weekly, means=self.means[weeks_ago:])
+        return replace(self, recent=float(weekly[:5].max()), weekly=weekly, means=self.means[weeks_ago:], like=None)
 
     def extra_gpus(self, work: pd.DataFrame, begin: pd.Timestamp, target: WaitTarget, policy: str = "easy") -> float:
         """GPUs that known work (as of `Programme.jobs`) adds to the need of the last jobs, from a time on."""

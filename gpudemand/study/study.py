@@ -478,7 +478,7 @@ class Study:
     @result
     def target_grid(self) -> pd.DataFrame:
         """GPUs required for other targets for waits and other probabilities, a row each combination."""
-        return target_grid(self.target_needs, self.settings.stated_target, self.settings.service_level)
+        return target_grid(self.target_needs, self.settings.service_level)
 
     @cached_property
     def target_needs(self) -> dict[tuple[str, float], Need]:

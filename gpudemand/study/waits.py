@@ -340,30 +340,25 @@ _WAITS, _SHARES_IN_TIME = ("10min", "1h", "4h", "24h"), (0.8, 0.9, 0.95)
 _MOST_JOBS = 100_000
 
 
-def target_grid(
-    needs: Mapping[tuple[str, float], Need], stated: tuple[str, float], service_level: float
-) -> pd.DataFrame:
-    """GPUs required for each of some targets, as if it were the stated one, but no fewer than a looser target requires.
-
-    Each target's needs show a growth of their own, whose noise would let some stricter targets require fewer. The
-    number of the stated target stands.
-    """
+def target_grid(needs: Mapping[tuple[str, float], Need], service_level: float) -> pd.DataFrame:
+    """GPUs required for each of some targets: ``wait``, ``share``, ``probability`` and ``required``."""
     probabilities = sorted({*SHARES.values(), service_level})
-    waits, shares = (list(dict.fromkeys(pair[place] for pair in needs)) for place in (0, 1))
-    required = np.ceil(
-        [each.samples(each.log_end + each.lead_time, np.array(probabilities)) for each in needs.values()]
-    ).reshape(len(waits), len(shares), len(probabilities))
-    row, column = waits.index(stated[0]), shares.index(stated[1])
-    looser, stricter = (slice(row, None), slice(column + 1)), (slice(row + 1), slice(column, None))
-    required[looser] = np.minimum(required[looser], required[row, column])
-    required[stricter] = np.maximum(required[stricter], required[row, column])
-    required = np.maximum.accumulate(np.maximum.accumulate(required[::-1], axis=0)[::-1], axis=1)
-    rows = pd.MultiIndex.from_product([waits, shares, probabilities], names=["wait", "share", "probability"])
-    return pd.DataFrame({"required": required.ravel()}, index=rows).reset_index().astype({"wait": STRING})
+    rows = [
+        (*pair, probability, required)
+        for pair, need in needs.items()
+        for probability, required in zip(
+            probabilities, np.ceil(need.samples(need.log_end + need.lead_time, np.array(probabilities))), strict=True
+        )
+    ]
+    return pd.DataFrame(rows, columns=["wait", "share", "probability", "required"]).astype({"wait": STRING})
 
 
 def target_needs(need: Need, source: Source, settings: Settings) -> dict[tuple[str, float], Need]:
-    """GPUs needed for other waits and shares of the jobs in time, and for the stated ones."""
+    """GPUs needed for other waits and shares of the jobs in time, and for the stated ones.
+
+    All move as those of the stated one: the noise of a growth of their own would let some stricter targets require
+    fewer.
+    """
     window, stated = need.forecast.window, settings.stated_target
     if need.target is None or window is None or not need.forecast.last:
         raise InputError("this is usage over time and no jobs, so how long they would wait is not known.")
@@ -379,7 +374,8 @@ def target_needs(need: Need, source: Source, settings: Settings) -> dict[tuple[s
 
 def _with_target(need: Need, source: Source, wait: str, share: float) -> Need:
     target = wait_target(wait, share)
-    return replace(need, forecast=source.need(target), target=target, _added={}, _works={})
+    forecast = replace(source.need(target), like=need.forecast)
+    return replace(need, forecast=forecast, target=target, _added={}, _works={})
 
 
 def other_targets(grid: pd.DataFrame, service_level: float) -> pd.DataFrame:

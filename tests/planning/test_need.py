@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -23,7 +22,6 @@ from gpudemand.planning.need import (
     wait_target,
 )
 from gpudemand.planning.queue import simulate_queue
-from gpudemand.study.waits import target_grid
 from tests.tiers import slow_beside
 
 END = pd.Timestamp("2026-03-01", tz="UTC")
@@ -308,31 +306,6 @@ def test_a_stricter_target_needs_more(stationary):
     assert forecast_need(log, wait_target("8h", 0.9), END).recent < need.recent
     with pytest.raises(InputError, match=r"no job of the log has at most 0\.5 GPUs"):
         forecast_need(log, wait_target("1h", 0.9, largest=0.5), END)
-
-
-@pytest.mark.parametrize(
-    ("own", "required"),
-    [
-        ([[8, 9], [6, 7]], [[8, 9], [6, 7]]),
-        ([[8, 7], [6, 7]], [[8, 8], [6, 7]]),  # more of the jobs in time
-        ([[5, 9], [6, 7]], [[6, 9], [6, 7]]),  # in less time
-        ([[8, 9], [8, 7]], [[8, 9], [7, 7]]),  # looser than the stated one, whose number stands
-        ([[8, 6], [6, 7]], [[8, 8], [6, 7]]),
-    ],
-)
-def test_stricter_targets_require_no_fewer_gpus_than_looser_ones(own, required):
-    """Stated are 95 % of the jobs within 4 h."""
-    pairs = [(wait, share) for wait in ("1h", "4h") for share in (0.9, 0.95)]
-    needs = {
-        pair: SimpleNamespace(
-            log_end=END, lead_time=pd.Timedelta(0), samples=lambda _, shares, gpus=gpus: gpus + shares
-        )
-        for pair, gpus in zip(pairs, np.ravel(own) - 1, strict=True)
-    }
-    grid = target_grid(needs, ("4h", 0.95), 0.95)
-    grid = grid[grid["probability"] == 0.95]
-    assert grid["required"].to_numpy().reshape(2, 2).tolist() == required
-    assert list(zip(grid["wait"], grid["share"], strict=True)) == pairs
 
 
 def test_a_log_of_two_days_needs_what_it_shows():
