@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import math
 import re
 import warnings
@@ -46,6 +47,7 @@ from gpudemand.cost.tracing import (
     read_inputs,
     user_line,
     value_error,
+    with_batch,
 )
 
 #: Types of matrix products and convolutions.
@@ -542,6 +544,8 @@ def _layer_type(layer: Any) -> str | None:
     return type_
 
 
+#: What to do about models that take other things than tensors.
+_WRAP = "wrap it in a keras.Model whose call(self, inputs) takes a tensor, or a list or dict of tensors"
 _GIVE_SHAPE = "pass input_shape, the shape of one sample without the batch"
 
 
@@ -553,9 +557,10 @@ def trace(model: Any, input_shape: Any = None, *, input_dtype: Any = None, train
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            graph, inputs, used = _make_graph(model, specs, spans, train)
+            graph, inputs, results = _make_graph(model, specs, spans, train)
     except Exception as error:
         _raise_input_error(model, specs, error)
+    specs, used = _with_batch_of_results(specs, results), _used(graph, [*results, *model.losses])
     recorder = Recorder(batch_of(specs))
     for spec, tensor in zip(specs, inputs, strict=True):
         recorder.feed(tensor.name, batched=spec.axis is not None)
@@ -587,9 +592,11 @@ def _declared(model: Any) -> list[InputSpec]:
     if not tensors:
         return [_declared_spec(model, shape, None) for shape in _built_shapes(model)]
     structure = getattr(model, "_inputs_struct", None)
-    names = list(structure) if isinstance(structure, Mapping) else [None] * len(tensors)
-    flat = [structure[name] for name in names] if isinstance(structure, Mapping) else tensors
-    return [_declared_spec(model, t.shape, t.dtype)._replace(name=name) for name, t in zip(names, flat, strict=True)]
+    named = structure.items() if isinstance(structure, Mapping) else ()
+    # Of nested inputs Keras takes a flat list, too.
+    is_flat = named and all(hasattr(tensor, "shape") for _, tensor in named)
+    pairs = named if is_flat else zip(itertools.repeat(None), tensors)
+    return [_declared_spec(model, t.shape, t.dtype)._replace(name=name) for name, t in pairs]
 
 
 def _built_shapes(model: Any) -> list[Any]:
@@ -608,8 +615,8 @@ def _declared_spec(model: Any, shape: Sequence[int | None], dtype: str | None) -
 
 def _make_graph(
     model: Any, specs: Sequence[InputSpec], spans: SpanRecorder, train: bool
-) -> tuple[Any, list[Any], set[Any]]:
-    """The graph of a call, its inputs, and the operations that a step runs."""
+) -> tuple[Any, list[Any], list[Any]]:
+    """The graph of a call, its inputs and its results."""
     import tensorflow as tf
 
     # Layers that are not built have no kernels yet, nor the layers that they will make.
@@ -624,15 +631,31 @@ def _make_graph(
             stack.enter_context(spans.without_recomputation())
             stack.enter_context(graph.as_default())
             tensors = [tf.compat.v1.placeholder(_dtype(model, spec), spec.shape) for spec in specs]
-            results = model(*_arguments(model, specs, tensors), **_mode(model, train))
-            used = _used(graph, tf.nest.flatten([results, model.losses]))
-    return graph, tensors, used
+            args, kwargs = _arguments(model, specs, tensors)
+            results = model(*args, **kwargs, **_mode(model, train))
+    return graph, tensors, tf.nest.flatten(results)
+
+
+def _with_batch_of_results(specs: Sequence[InputSpec], results: Sequence[Any]) -> list[InputSpec]:
+    """Examples that do not all begin with the same batch with that which the results begin with, if they hold it."""
+    rows = {tensor.shape[0] for tensor in results if getattr(getattr(tensor, "shape", None), "rank", None)}
+    batch = rows.pop() if len(rows) == 1 else None
+    if batch is None or all(spec.axis is not None for spec in specs):
+        return list(specs)
+    found = with_batch(specs, batch, (0, 1))
+    return found if any(spec.axis is not None for spec in found) else list(specs)
 
 
 def _used(graph: Any, results: Sequence[Any]) -> set[Any]:
-    """Operations that results and changes of state depend on; others TensorFlow does not run."""
+    """Operations that results and changes of state depend on; others TensorFlow does not run.
+
+    All of them where a result is an object, as tensors may be anywhere in it.
+    """
+    import tensorflow as tf
+
     operations = graph.get_operations()
-    waiting = [one.op for one in results if getattr(one, "graph", None) is graph]
+    is_plain = all(tf.is_tensor(one) or not hasattr(one, "__dict__") for one in results)
+    waiting = [one.op for one in results if is_plain and getattr(one, "graph", None) is graph]
     waiting = [*waiting, *(op for op in operations if op.op_def.is_stateful)] if waiting else operations
     found = set[Any]()
     while waiting:
@@ -662,15 +685,14 @@ def _dtype(model: Any, spec: InputSpec) -> str:
     return str(spec.example.dtype).removeprefix("torch.").removeprefix("<dtype: '").removesuffix("'>")
 
 
-def _arguments(model: Any, specs: Sequence[InputSpec], tensors: Sequence[Any]) -> list[Any]:
-    """Arrange tensors as the model takes them: one, a dict, a list, or several arguments."""
-    if specs[0].name is not None:
-        return [{spec.name: tensor for spec, tensor in zip(specs, tensors, strict=True)}]
-    if len(tensors) == 1:
-        return [tensors[0]]
+def _arguments(model: Any, specs: Sequence[InputSpec], tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arrange tensors as the model takes them: one, a dict, a list, or several arguments, by name or in order."""
     parameters = inspect.signature(model.call).parameters.values()
-    taken = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name not in ("training", "mask")]
-    return list(tensors) if len(taken) >= len(tensors) else [list(tensors)]
+    taken = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name not in ("training", "mask")]
+    if specs[0].name is not None:
+        named = {str(spec.name): tensor for spec, tensor in zip(specs, tensors, strict=True)}
+        return ([], named) if len(taken) > 1 and named.keys() <= set(taken) else ([named], {})
+    return (list(tensors) if len(taken) >= len(tensors) else [list(tensors)]), {}
 
 
 def _mode(model: Any, train: bool) -> dict[str, bool]:
@@ -751,4 +773,4 @@ def _raise_input_error(model: Any, specs: Sequence[InputSpec], error: Exception)
             f"{model.name} has no call, as networks that only train_step runs; trace its parts, such as generator and "
             "discriminator, each by itself, or write a call that runs what a step runs."
         ) from error
-    raise call_error(f"the call of {model.name}", specs, place, reason, error) from error
+    raise call_error(f"the call of {model.name}", specs, place, reason, error, _WRAP) from error

@@ -19,6 +19,7 @@ import math
 import os
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -90,6 +91,14 @@ class _Request(NamedTuple):
         batch = batch_of([turned for turned, spec in zip(along, self.specs, strict=True) if spec.axis is not None])
         return self.settled([spec.aligned(batch, [spec.axis]) for spec in along])
 
+    def with_other_batches(self) -> list[_Request]:
+        """The same with each other extent that several examples begin with, the most of them first, as the batch."""
+        if self.is_settled or all(spec.axis is not None for spec in self.specs):
+            return []
+        extents = Counter(extent for spec in self.specs for extent in {*spec.shape[:2]})
+        found = [extent for extent, count in extents.most_common() if count > 1 < extent != batch_of(self.specs)]
+        return [self.settled(with_batch(self.specs, batch, (0, 1))) for batch in found]
+
     def with_batch_anywhere(self) -> _Request:
         """The same with the batch as any axis of examples that is as long."""
         axes = range(max(len(spec.shape) for spec in self.specs))
@@ -118,24 +127,24 @@ def trace(module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool
 
 
 def _on_any_axis(request: _Request, made: list[Any]) -> Traced:
-    """Operators and kernels with the batch as the first axis, or the second if only then work grows as the batch."""
+    """Operators and kernels with the batch as the first axis, or another if only then all work grows as the batch."""
     first: Traced | InputError
     axes = [1]
     try:
         first = _traced(request, made)
         axes = axes if {GROWS, PAIRS}.intersection(first.caveats) else []
+        others = request.with_other_batches() if first.rows == 0 and _fixed_flops(first) else []
     except InputError as error:
         # A recurrent layer may have samples first in its input, and second in its state.
-        first, axes = error, [1, 0] if len(request.specs) > 1 else []
+        first, axes, others = error, [1, 0] if len(request.specs) > 1 else [], []
     is_first = True
-    for other in map(request.turned, axes):
+    for other in [*map(request.turned, axes), *others]:
         try:
             _operators(other.doubled(), made)  # an axis that cannot be longer holds no samples
             found, is_first = _traced(other, made), False
         except InputError:
             continue
-        fixed = sum(kernel.fixed_flops for kernel in found.kernels)
-        if found.kernels and not fixed and not {GROWS, PAIRS}.intersection(found.caveats):
+        if found.kernels and not _fixed_flops(found) and not {GROWS, PAIRS}.intersection(found.caveats):
             shapes = ", ".join(str(spec.shape) for spec in other.specs if spec.axis is not None)
             said = Caveat(f"inputs of shape {shapes} are taken to hold {batch_of(other.specs)} samples")
             return found._replace(caveats=[said, *found.caveats])
@@ -145,6 +154,10 @@ def _on_any_axis(request: _Request, made: list[Any]) -> Traced:
     if not request.is_settled and batch_of(request.specs) != batch_of(specs) == first.rows > 1:
         raise AgainError(lambda request: request.settled(with_batch(request.specs, first.rows)))
     return _on_pairs(request.specs, first, is_first=is_first) if PAIRS in first.caveats else first
+
+
+def _fixed_flops(traced: Traced) -> float:
+    return sum(kernel.fixed_flops for kernel in traced.kernels)
 
 
 def _on_pairs(specs: Sequence[InputSpec], traced: Traced, *, is_first: bool) -> Traced:

@@ -47,7 +47,8 @@ def layer_saved_bytes(run: TrainingRun, *, sparse: bool, level: bool | str) -> t
     adapters = run.job.adapter.input_bytes(model, sparse=sparse) if run.job.adapter is not None else 0.0
     routed = 2.0 * model.expert_width * model.active_experts if sparse else 0.0
     outer *= 1.5 if model.source_share else 1.0
-    return _HALF * (_mixed_width(model) + factor * wide + routed) + scores + adapters, _HALF * outer
+    mixed = _mixed_width(model) if level is False or not model.kv_rank else _compressed_width(model)
+    return _HALF * (mixed + factor * wide + routed) + scores + adapters, _HALF * outer
 
 
 def _every_second_product(model: Transformer, *, sparse: bool) -> float:
@@ -62,6 +63,14 @@ def _mixed_width(model: Transformer) -> float:
         return float(sum(matrix.outputs for matrix in model.mixer[:-1]) + model.mixer[-1].inputs)
     both = model.query_width + model.value_width
     return both + 2 * model.kv_width + (both + 2 * model.kv_width * model.source_share) * bool(model.source_share)
+
+
+def _compressed_width(model: Transformer) -> int:
+    """The same where queries, keys and values are made anew from what latent attention compresses them to.
+
+    DeepSeek-AI, "DeepSeek-V3 technical report", arXiv:2412.19437, section 3.2.3; ``mla_up_proj`` of Megatron.
+    """
+    return model.value_width + model.q_rank + model.kv_rank + model.rope_dim
 
 
 def _widths(model: Transformer, *, sparse: bool) -> list[tuple[int, int]]:

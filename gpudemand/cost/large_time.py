@@ -64,7 +64,7 @@ def _stack_terms(run: TrainingRun, share: float, head: float) -> dict[str, float
     peak, half = matrix_peak(run, quantised=run.is_quantised), matrix_peak(run)
     moved = products * tokens / layout.pipeline * _layer_bytes(run) / run.job.hardware.bandwidth
     return {
-        "products": each * dense / layout.tensor / peak,
+        "products": (each * dense + tokens * share * _remade(run)) / layout.tensor / peak,
         "experts": each * routed / sharing / peak,
         "head": (1.0 + _backward(run)) * tokens * head * model.head_flops / layout.tensor / half,
         **_attention(run, attention * tokens * share * model.layers / layout.tensor / half),
@@ -74,6 +74,14 @@ def _stack_terms(run: TrainingRun, share: float, head: float) -> dict[str, float
         "launch, routed": _routed_kernels(run) / layout.pipeline * LAUNCH_S,
         "narrow": each * routed / sharing / peak / max(model.expert_ffn, 1),
     }
+
+
+def _remade(run: TrainingRun) -> float:
+    """Operations of making queries, keys and values of a token anew, where selective checkpointing drops them."""
+    if not (run.is_tuned and run.checkpointing == "selective"):
+        return 0.0
+    up = [one for one in run.model.matrices(sparse=False) if one.name in ("q_b_proj", "kv_b_proj")]
+    return 2.0 * run.model.layers * sum(matrix.size for matrix in up)
 
 
 def matrix_peak(run: TrainingRun, *, quantised: bool = False) -> float:
@@ -305,7 +313,8 @@ def _within_replica(run: TrainingRun, passes: float) -> dict[str, float]:
     keys = 2.0 * _HALF * tokens * (model.kv_rank or model.kv_width / t)
     sent = _HALF * tokens * model.expert_width / t
     shared = layout.expert_tensor_degree if layout.expert_degree > 1 else 1
-    routed = all_to_all_seconds(device, sent, layout.expert_degree, model.active_experts, shared)
+    groups = model.expert_groups, model.active_groups
+    routed = all_to_all_seconds(device, sent, layout.expert_degree, model.active_experts, shared, groups)
     # What arrives is gathered among those that share an expert's matrices, and their sums are scattered.
     received = sent * model.active_experts * shared
     routed += ring_seconds(device, received, shared, passes=1.0)

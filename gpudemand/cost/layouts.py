@@ -135,7 +135,7 @@ def training_totals(
 ) -> pd.Series:
     """Time, throughput, GPU-hours and money of training on a number of tokens, with 90 % intervals.
 
-    Of its steps alone: trainings that projects published took 1.15 and 1.24 times as long at the median of two sets,
+    Of its steps alone: trainings that projects published took 1.11 and 1.29 times as long at the median of two sets,
     with restarts and evaluations (``python -m benchmarks.cost --track trainings``).
 
     Parameters

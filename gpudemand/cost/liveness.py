@@ -405,7 +405,8 @@ class Setting:
     `shards`: GPUs that optimizer states, gradients and parameters are each divided over (ZeRO, FSDP). Gradients are
     whole, operator by operator, until they are reduced; so are the parameters of the operator in use and of the next
     one. `accumulate`: passes whose gradients are added up before an update; from the second on, those of all earlier
-    ones are held beside the activations. `buckets`: bytes of the buckets that gradients are copied to, to be reduced.
+    ones are held beside the activations, in Keras also beside those of the last. `buckets`: bytes of the buckets that
+    gradients are copied to, to be reduced.
     """
 
     optimizer: str = "sgd"
@@ -436,9 +437,15 @@ class _Step:
     """Records the allocation events of one training step."""
 
     def __init__(
-        self, layers: Sequence[Layer], names: Sequence[str], setting: Setting, *, blocks: Sequence[int] | None
+        self,
+        layers: Sequence[Layer],
+        names: Sequence[str],
+        setting: Setting,
+        *,
+        blocks: Sequence[int] | None,
+        adds_in_place: bool = True,
     ) -> None:
-        self._layers, self._setting = layers, setting
+        self._layers, self._setting, self._adds_in_place = layers, setting, adds_in_place
         self._block = [-1] * len(layers) if blocks is None else list(blocks)
         self._tape = Tape()
         self._alive: dict[int, int] = {}  # storage owner -> tensor, while the forward pass may still read it
@@ -592,7 +599,7 @@ class _Step:
         shards, (fixed, per_sample) = self._setting.shards[1], layer.gradient
         self._tape.allocate_and_free("gradients", (fixed * (shards > 1), 0.0))
         gradient = self._tape.allocate("gradients", (fixed / shards, per_sample))
-        if self._setting.accumulate > 1 and not layer.is_sparse:
+        if self._setting.accumulate > 1 and self._adds_in_place and not layer.is_sparse:
             self._tape.release(gradient)  # added to those of earlier passes
         else:
             self._weight_gradients.append(gradient)
@@ -672,5 +679,6 @@ def step_events(graph: OpGraph, setting: Setting | None = None) -> AllocationEve
     blocks = checkpoint_blocks(names, graph.producers) if setting.checkpointing else None
     # Compiled steps have no calls of modules, nor variables.
     frames = names if graph.framework == "pytorch" else [str(position) for position in range(len(names))]
-    step = _Step(layers, frames, setting, blocks=blocks)
+    # Keras has variables for the sums, and adds all gradients to them once the backward pass is done.
+    step = _Step(layers, frames, setting, blocks=blocks, adds_in_place=graph.framework != "keras")
     return step.run(stored, (graph.fixed_input_bytes, batch), graph.state_bytes)

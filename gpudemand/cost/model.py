@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import os
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +31,7 @@ from gpudemand.cost.memory_model import BOUND, LOADED, MemoryModel, max_batch_si
 from gpudemand.cost.parallel import Parallel
 from gpudemand.cost.regression import interval_columns
 from gpudemand.cost.roofline import ring_seconds, step_terms
-from gpudemand.cost.step_time_model import ScriptEffect, StepTimeModel
+from gpudemand.cost.step_time_model import FarFromTrainingWarning, ScriptEffect, StepTimeModel
 from gpudemand.datasets.registry import bundled_path
 from gpudemand.units import GIB
 
@@ -195,7 +196,17 @@ class _TracedNetworks:
         return table
 
     def _predict(self, kind: str, target: str, jobs: list[TrainingJob], levels: Sequence[float]) -> FloatArray:
-        return np.asarray(self._model_of(kind, target).predict_all(_INPUTS[target](jobs), levels))
+        model, X = self._model_of(kind, target), _INPUTS[target](jobs)
+        found = np.asarray(model.predict_all(X, levels))
+        if target == "step_time_s":
+            rows = np.flatnonzero((X["precision"] == "tf32").to_numpy() & ~model.is_measured(X))
+            # Libraries that may compute in TF32 keep their kernels of single precision, and take the faster ones.
+            single = [replace(jobs[row], model=jobs[row].graph, precision="fp32") for row in rows]
+            if single:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", FarFromTrainingWarning)  # that of TF32 has been said
+                    found[rows] = np.minimum(found[rows], model.predict_all(step_time_inputs(single), levels))
+        return found
 
     def fits(self, jobs: list[TrainingJob]) -> FloatArray:
         """Probability that each job fits into the memory of its device."""

@@ -406,20 +406,29 @@ def ring_seconds(device: Device, n_bytes: float, size: int, stride: int = 1, pas
     return passes * (n_bytes * (size - 1) / size / group_bandwidth(device, size, stride) + latency)
 
 
-def all_to_all_seconds(device: Device, n_bytes: float, size: int, copies: int, stride: int = 1) -> float:
+def all_to_all_seconds(
+    device: Device, n_bytes: float, size: int, copies: int, stride: int = 1, groups: tuple[int, int] = (0, 0)
+) -> float:
     """Seconds in which each of `size` GPUs, every `stride`-th, sends its tokens to others that it draws, once to each.
 
-    `copies`: draws of each token; those that fall on the same GPU, or on the same machine, are sent once.
+    `copies`: draws of each token; those that fall on the same GPU, or on the same machine, are sent once. `groups`: how
+    many the GPUs are divided into, and in how many of them the draws of a token may be; 0 for any.
     """
     if size <= 1:
         return 0.0
     node = min(max(int(device.node_gpus) // stride, 1), size)
     nodes = max(size // node, 1)
     latency = _LATENCY[int(nodes > 1)] * math.log2(size)
-    within = _drawn(node, copies) * (node - 1) / node / group_bandwidth(device, node, stride)
-    return n_bytes * (within + _drawn(nodes, copies) * (nodes - 1) / nodes / device.network_bandwidth) + latency
+    places = _drawn(min(node, _within_reach(size, *groups)), copies), _drawn(_within_reach(nodes, *groups), copies)
+    within = places[0] * (node - 1) / node / group_bandwidth(device, node, stride)
+    return n_bytes * (within + places[1] * (nodes - 1) / nodes / device.network_bandwidth) + latency
 
 
-def _drawn(places: int, draws: int) -> float:
+def _within_reach(places: int, groups: int, active: int) -> float:
+    """Most of some equal places that can be drawn of as many groups as are active; a place may hold several groups."""
+    return min(places, active * max(places / groups, 1.0)) if groups > active > 0 else places
+
+
+def _drawn(places: float, draws: int) -> float:
     """Mean number of different places that so many draws fall on."""
     return places * (1.0 - (1.0 - 1.0 / places) ** draws)

@@ -520,6 +520,11 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         """Distance from the nearest training job in mix of work, device and stack, shape (n_jobs,)."""
         return self._predict(X)[1]
 
+    def is_measured(self, X: pd.DataFrame) -> BoolArray:
+        """Whether the model is calibrated with each job, at whatever batch size, shape (n_jobs,)."""
+        known = np.array(list(self.calibration_.jobs), dtype=np.uint64)
+        return np.isin(job_keys(X, self._terms(X)), known) if len(known) else np.zeros(len(X), dtype=bool)
+
     def calibrate(self, X: pd.DataFrame, y: Any, jobs: bool = True) -> StepTimeModel:
         """Learn from measured jobs, for their devices, for the hosts of these and for themselves.
 

@@ -379,13 +379,15 @@ def user_line(error: BaseException, tracer: str, *libraries: str) -> str:
     return ""
 
 
-def call_error(what: str, specs: Sequence[InputSpec], place: str, reason: str, error: BaseException) -> InputError:
+def call_error(
+    what: str, specs: Sequence[InputSpec], place: str, reason: str, error: BaseException, wrap: str = WRAP
+) -> InputError:
     """Error of a call that fails on the traced inputs by `error`, perhaps as it wants something else than tensors."""
     shapes = ", ".join(str(spec.shape) for spec in specs)
     check = "check input_shape (without the batch) and input_dtype ('int64' for tokens), and that the model runs"
     advice = check
     if isinstance(error, (TypeError, KeyError, IndexError, AttributeError)):
-        advice = f"if it takes a list, a dict or flags, {WRAP}"
+        advice = f"if it takes a list, a dict or flags, {wrap}"
     elif isinstance(error, NotImplementedError) or "Unsupported" in type(error).__name__:
         advice = (
             "give the operator a shape by torch.library.register_fake, pad nested tensors, or trace without that line"

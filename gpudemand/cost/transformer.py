@@ -133,6 +133,8 @@ class Transformer:
         Mixture of experts: how many, how many a token passes, their width, that of those that every token passes,
         the width of a token in routed ones if it is not `hidden`, and the first layers that have a dense feed-forward
         layer instead.
+    expert_groups, active_groups : int, default=0
+        Groups that the routed experts are divided into, and how many of them a token's experts may be in; 0 for any.
     shared_gate, router_bias, sinks : bool, default=False
         A gate of the shared expert; biases of router and experts; a learned attention sink a head.
     q_rank, kv_rank, rope_dim, value_dim : int, default=0
@@ -191,6 +193,8 @@ class Transformer:
     shared_ffn: int = 0
     expert_hidden: int = 0
     dense_layers: int = 0
+    expert_groups: int = 0
+    active_groups: int = 0
     shared_gate: bool = False
     router_bias: bool = False
     sinks: bool = False
@@ -225,6 +229,8 @@ class Transformer:
             raise InputError(f"{self.active_experts} active experts are more than the {self.experts} there are.")
         if self.experts and not self.active_experts:
             raise InputError("a mixture of experts needs the experts a token passes; give num_experts_per_tok.")
+        if self.active_groups > self.expert_groups > 0:
+            raise InputError(f"{self.active_groups} active groups are more than the {self.expert_groups} there are.")
         if self.dense_layers > self.layers:
             raise InputError(f"{self.dense_layers} dense layers are more than the {self.layers} layers there are.")
 
@@ -416,6 +422,8 @@ KEYS = {
         "shared_ffn": "shared_expert_intermediate_size",
         "expert_hidden": "moe_latent_size",
         "dense_layers": "first_k_dense_replace",
+        "expert_groups": "n_group",
+        "active_groups": "topk_group",
         "q_rank": "q_lora_rank",
         "kv_rank": "kv_lora_rank",
         "rope_dim": "qk_rope_head_dim",

@@ -171,3 +171,64 @@ def test_a_batch_on_the_second_axis_is_found_where_sequences_are_of_other_length
     with pytest.warns(IncompleteTraceWarning, match="are taken to hold 4 samples"):
         graph = OpGraph.from_torch(net, [torch.zeros(30, 4, 16), torch.zeros(20, 4, 16)])
     assert graph.input_shapes == ((30, 16), (20, 16))
+
+
+class Attending(nn.Module):
+    """Queries (queries, samples, 16) attend to (samples, tokens, 16)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project, self.head = nn.Linear(16, 16), nn.Linear(16, 4)
+
+    def forward(self, queries, x, labels=None):
+        scores = torch.einsum("qbd,btd->bqt", self.project(queries), self.project(x))
+        return self.loss(self.head(torch.einsum("bqt,btd->bqd", scores.softmax(-1), x)), labels)
+
+    def loss(self, logits, labels):
+        return logits.mean() if labels is None else nn.functional.cross_entropy(logits.mean(1), labels)
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("named", [False, True])
+def test_the_batch_of_a_network_that_returns_its_loss_may_be_that_of_later_axes(labelled: bool, named: bool) -> None:
+    class Logits(Attending):
+        def loss(self, logits, labels):
+            return logits
+
+    items = {"queries": torch.zeros(5, 3, 16), "x": torch.zeros(3, 7, 16)}
+    items |= {"labels": torch.zeros(3, dtype=torch.long)} if labelled else {}
+    with pytest.warns(IncompleteTraceWarning, match="are taken to hold 3 samples"):
+        graph = OpGraph.from_torch(Attending(), items if named else list(items.values()))
+    assert graph.input_shapes[:2] == ((5, 16), (7, 16))
+    assert graph.fixed_input_bytes == graph.nodes["fixed_flops"].sum() == 0
+    assert graph.flops == OpGraph.from_torch(Logits(), list(items.values())).flops
+
+
+@FIXED
+def test_queries_of_all_samples_beside_a_loss_are_no_batch() -> None:
+    class Queried(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(16, 2)
+
+        def forward(self, queries, memory, target):
+            return (self.attention(queries[:, None].expand(-1, memory.shape[1], -1), memory, memory)[0] - target).mean()
+
+    items = [torch.zeros(6, 16), torch.zeros(10, 3, 16), torch.zeros(6, 3, 16)]
+    with pytest.warns(IncompleteTraceWarning, match="are taken to hold 3 samples"):
+        graph = OpGraph.from_torch(Queried(), items)
+    assert (graph.input_shapes, graph.fixed_input_bytes) == (((10, 16), (6, 16)), 4 * 6 * 16)
+
+
+@FIXED
+def test_a_table_that_a_loss_is_taken_with_is_no_batch() -> None:
+    class Compared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.image, self.text = nn.Linear(12, 8), nn.Linear(9, 8)
+
+        def forward(self, image, text):
+            return (self.image(image) @ self.text(text).T).mean()
+
+    graph = OpGraph.from_torch(Compared(), [torch.zeros(4, 12), torch.zeros(30, 9)])
+    assert (graph.input_shapes, graph.fixed_input_bytes) == (((12,),), 4 * 30 * 9)

@@ -14,6 +14,7 @@ from gpudemand.cost.large_candidates import assumptions, candidates
 from gpudemand.cost.large_memory import memory_terms
 from gpudemand.cost.large_models import LargeModelPredictor, RunClass
 from gpudemand.cost.large_time import TIME_PRIORS, step_seconds, time_terms
+from gpudemand.cost.layouts import training_totals
 from gpudemand.cost.parallel import LoRA, Parallel
 from gpudemand.cost.roofline import all_to_all_seconds
 from gpudemand.cost.transformer_configs import published
@@ -95,6 +96,58 @@ def test_an_all_to_all_across_machines_waits_for_the_network():
     # Of eight draws, 5.25 of eight places are different, and seven of eight are elsewhere.
     assert across - within == pytest.approx(1e9 * 5.25 * 7 / 8 / 50e9, rel=0.01)
     assert all_to_all_seconds(H100, 1e9, 1, 8) == 0
+
+
+def test_tokens_of_limited_groups_go_to_few_machines():
+    """DeepSeek-V3 has eight groups of experts, of which a token takes four: at most four of eight machines."""
+    anywhere, limited = (all_to_all_seconds(H100, 1e9, 64, 8, groups=groups) for groups in ((0, 0), (8, 4)))
+    # Of eight draws, 5.25 of eight places are different, and 3.6 of four.
+    assert anywhere - limited == pytest.approx(1e9 * (5.25 - 3.6) * 7 / 8 / 50e9, rel=0.01)
+    # Within a machine, whose eight GPUs are a group each; on two machines a token of four groups may go to both.
+    within = [all_to_all_seconds(H100, 1e9, 8, 8, groups=groups) for groups in ((0, 0), (8, 4))]
+    assert within[1] / within[0] == pytest.approx(3.6 / 5.25, rel=0.01)
+    two = [all_to_all_seconds(H100, 1e9, 16, 8, groups=groups) for groups in ((0, 0), (8, 4), (1, 1))]
+    assert two[0] == two[1] == two[2]
+
+
+def test_groups_of_experts_are_read_from_a_configuration():
+    model = published("deepseek-v3")
+    assert (model.expert_groups, model.active_groups) == (8, 4)
+    assert (QWEN.expert_groups, QWEN.active_groups) == (0, 0)
+    options = {"n_gpus": 64, "parallel": Parallel(expert=64, sharding="zero1")}
+    limited, anywhere = (time_terms(run_of(one, **options)) for one in (model, replace(model, active_groups=0)))
+    assert limited["expert"] < 0.75 * anywhere["expert"]
+    assert {name: limited[name] for name in limited if name != "expert"} == {
+        name: anywhere[name] for name in anywhere if name != "expert"
+    }
+    with pytest.raises(InputError, match="9 active groups are more than the 8"):
+        replace(model, active_groups=9)
+
+
+def test_fused_stacks_keep_what_latent_attention_compresses():
+    """They make queries, keys and values anew, which are 128 heads wide where 2,112 numbers are kept."""
+    model, options = published("deepseek-v3"), {"parallel": Parallel(expert=8, sharding="zero1"), "kernels": "fused"}
+    saved, selected = (memory_terms(run_of(model, **options, checkpointing=one)) for one in (False, "selective"))
+    anew = 3 * 128 * 192 - (1536 + 512 + 64)
+    others = [
+        memory_terms(run_of(replace(model, kv_rank=0, q_rank=0, kv_heads=128), **options, checkpointing=one))
+        for one in (False, "selective")
+    ]
+    dropped = (saved["activations"] - selected["activations"]) / 4096 / model.layers
+    plain = (others[0]["activations"] - others[1]["activations"]) / 4096 / model.layers
+    assert dropped - plain == pytest.approx(2.0 * anew, rel=0.01)
+    once, twice = (time_terms(run_of(model, **options, checkpointing=one)) for one in (False, "selective"))
+    more = 2.0 * 4096 * model.layers * 128 * (1536 * 192 + 512 * (128 + 128)) / H100.peak("bf16")
+    assert twice["products"] - once["products"] == pytest.approx(more)
+
+
+def test_deepseek_v3_takes_about_as_long_as_its_report_says():
+    """180 thousand GPU-hours a trillion tokens (arXiv:2412.19437), with an all-to-all that is hidden nearly whole."""
+    layout = Parallel(pipeline=16, expert=64, sharding="zero1")
+    options = {"device": "H800 SXM5", "precision": "fp8", "n_gpus": 2048, "global_batch": 15360, "kernels": "fused"}
+    job = TrainingJob.from_config("deepseek-v3", 4096, parallel=layout, checkpointing="selective", **options)
+    totals = training_totals(job, 1e12)
+    assert totals["gpu_hours-lo-90"] < 180e3 < totals["gpu_hours"] < 1.5 * 180e3
 
 
 def test_experts_that_are_divided_among_all_gpus_are_not_gathered():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from pathlib import Path
@@ -17,7 +18,8 @@ from gpudemand._validation import InputError  # noqa: E402
 from gpudemand.cost.graph import IncompleteTraceWarning, OpGraph, UnknownOperatorWarning  # noqa: E402
 from gpudemand.cost.graph_features import step_kernels  # noqa: E402
 from gpudemand.cost.job import TrainingJob  # noqa: E402
-from gpudemand.cost.memory import conv_workspace  # noqa: E402
+from gpudemand.cost.liveness import Setting  # noqa: E402
+from gpudemand.cost.memory import conv_workspace, simulate_memory  # noqa: E402
 
 
 def types(graph: OpGraph) -> list[str]:
@@ -673,3 +675,96 @@ def test_policies_of_layers_decide_on_the_precision(policy: str, precision: str,
     kernels = step_kernels(job.graph)
     assert kernels["is_autocast"].any() == (policy == "float32")
     assert kernels["is_double"].all() == (policy == "float64")
+
+
+@dataclasses.dataclass
+class Heads:
+    """Results in the fields of an object."""
+
+    first: object
+    second: object
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [
+        lambda a, b: {"a": a, "b": [b]},
+        lambda a, b: (a, {"b": b, "none": None}),
+        Heads,
+        lambda a, b: (a, Heads(b, None)),
+        lambda a, b: [a, {"b": Heads(None, b)}],
+    ],
+)
+def test_results_count_wherever_they_are(pack):
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.one, self.other = layers.Dense(16), layers.Dense(4)
+
+        def call(self, x):
+            return pack(self.one(x), self.other(x))
+
+    assert OpGraph.from_keras(Model(), (8,)).flops == 2 * 8 * (16 + 4)
+
+
+class Attending(keras.Model):
+    """Queries (queries, samples, 16) attend to (samples, tokens, 16)."""
+
+    def __init__(self):
+        super().__init__()
+        self.project = layers.Dense(16)
+
+    def call(self, queries, x):
+        scores = ops.softmax(ops.einsum("qbd,btd->bqt", self.project(queries), x))
+        return ops.einsum("bqt,btd->bqd", scores, x)
+
+
+@pytest.mark.parametrize("pack", [dict, lambda items: list(items.values())])
+def test_arguments_go_by_their_names_and_results_say_which_axis_is_the_batch(pack):
+    items = {"queries": np.zeros((5, 3, 16), "float32"), "x": np.zeros((3, 7, 16), "float32")}
+    graph = OpGraph.from_keras(Attending(), pack(items))
+    assert (graph.input_shapes, graph.fixed_input_bytes) == (((5, 16), (7, 16)), 0)
+    assert graph.flops == 2 * 5 * 16 * 16 + 2 * 2 * 5 * 7 * 16
+
+
+def test_a_functional_model_may_nest_its_inputs():
+    a, b = keras.Input((8,), name="a"), keras.Input((6,), name="b")
+    model = keras.Model({"a": a, "rest": [b]}, {"out": [layers.Dense(3)(a), layers.Dense(2)(b)]})
+    assert OpGraph.from_keras(model).flops == 2 * (8 * 3 + 6 * 2)
+
+
+def test_what_takes_no_tensors_is_told_how_to_be_wrapped_in_keras():
+    class Keyed(keras.Model):
+        def call(self, inputs):
+            return inputs["image"]
+
+    with pytest.raises(InputError, match=r"wrap it in a keras\.Model whose call"):
+        OpGraph.from_keras(Keyed(), (8,))
+
+
+def _peak(model: keras.Model, batch: int, passes: int) -> float:
+    """Bytes of tensors at the peak of training steps, the third and further ones."""
+    steps = passes if passes > 1 else None
+    model.compile(
+        keras.optimizers.SGD(1e-3, gradient_accumulation_steps=steps),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    x, y = tf.zeros((batch, model.input_shape[1])), tf.zeros(batch, tf.int32)
+    for step in range(4 * passes):
+        if step == 2 * passes:
+            tf.config.experimental.reset_memory_stats("CPU:0")
+        model.train_on_batch(x, y)
+    return tf.config.experimental.get_memory_info("CPU:0")["peak"]
+
+
+def test_sums_of_accumulated_gradients_are_held_beside_those_of_a_pass():
+    try:
+        tf.config.experimental.get_memory_info("CPU:0")
+    except ValueError:
+        pytest.skip("TensorFlow's allocator does not count here")
+    model = keras.Sequential([keras.Input((1024,)), *(layers.Dense(1024) for _ in range(6)), layers.Dense(10)])
+    graph = OpGraph.from_keras(model)
+    once, thrice = (simulate_memory(graph, 64, Setting(device="cpu", accumulate=n)).allocated for n in (1, 3))
+    measured = -_peak(model, 64, 1) + _peak(model, 64, 3)
+    assert measured > 0.7 * graph.parameter_bytes
+    assert thrice - once == pytest.approx(measured, rel=0.5)

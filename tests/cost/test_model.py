@@ -11,6 +11,7 @@ import pytest
 from gpudemand import CostModel, TrainingJob
 from gpudemand._files import write_manifest
 from gpudemand._validation import InputError
+from gpudemand.cost import networks
 from gpudemand.cost.model import memory_inputs, step_time_inputs
 
 torch = pytest.importorskip("torch")
@@ -266,3 +267,21 @@ def test_nothing_is_allocated_for_a_network_larger_than_memory(model):
         predicted = model.predict(TrainingJob(giant, (3, 64, 64), batch_size=1, device="T4"))
     assert predicted["memory_gib"][0] > 100
     assert model.fits(TrainingJob(giant, (3, 64, 64), batch_size=1, device="T4")) == 0.0
+
+
+@pytest.mark.filterwarnings("ignore:.*unlike every job")
+@pytest.mark.parametrize("device", ["RTX 3090", "A40", "A100"])
+def test_tf32_takes_no_longer_than_single_precision(device):
+    """On the cards of players its peak is that of single precision, and batches need not be in channels last."""
+    vgg, bundled = networks.build("vgg16", input_shape=(3, 224, 224), n_classes=1000), CostModel.load()
+    jobs = [
+        TrainingJob(vgg, (3, 224, 224), batch_size=64, device=device, precision=name)
+        for name in ("fp32", "tf32", "bf16")
+    ]
+    table = bundled.predict(jobs).filter(like="step_time_s")
+    assert (table.loc[1] <= table.loc[0] * (1 + 1e-9)).all()
+    assert table.loc[2, "step_time_s"] < table.loc[1, "step_time_s"]
+    # What was measured counts as it is.
+    slow = 2.0 * table.loc[0, "step_time_s"]
+    bundled.calibrate(jobs[1], slow)
+    assert bundled.predict(jobs[1])["step_time_s"][0] == pytest.approx(slow, rel=0.2)
