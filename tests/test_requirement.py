@@ -64,7 +64,7 @@ CASES = {
 @pytest.mark.parametrize(("steps", "to_order", "order_on", "short"), CASES.values(), ids=CASES)
 def test_orders_risk_and_dates_follow_what_is_installed(steps, to_order, order_on, short):
     requirement, need, settings = planned(steps)
-    due, fewest = requirement.order_due(END), REQUIRED - short
+    due, fewest = requirement.order_by(), REQUIRED - short
     assert requirement.to_order() == to_order
     assert due == day(order_on) if order_on is not None else pd.isna(due)
     assert requirement.shortfall == requirement.summary.set_index("basis").loc["peak", "shortfall"] == short
@@ -81,6 +81,8 @@ def test_orders_risk_and_dates_follow_what_is_installed(steps, to_order, order_o
     dates = risk_table(requirement).set_index("probability").loc[0.95]
     assert dates["shortfall"] == short
     assert pd.isna(dates["order_by"]) == (order_on is None)
+    at_level = requirement.summary.set_index("basis").loc["peak", "order_by"]
+    assert at_level is due or at_level == due == dates["order_by"], "one definition, not before the log ends"
 
 
 @pytest.mark.parametrize(
@@ -150,5 +152,5 @@ def test_what_is_short_has_a_begin_and_an_end():
 @pytest.mark.parametrize(("changes_on", "order_on"), [(44, 14), (44.5, 14.5), (30, 0), (29.5, 0)])
 def test_a_retirement_within_a_long_bin_counts_from_its_time(changes_on, order_on):
     requirement, *_ = planned({-99: FULL, changes_on: FEW}, freq="W-MON")
-    assert requirement.order_due(END) == day(order_on)
+    assert requirement.order_by() == day(order_on)
     assert requirement.to_order() == 20

@@ -566,7 +566,7 @@ class Option:
     @property
     def needed(self) -> pd.Timestamp:
         """When GPUs that are bought have to be there, or those that retire are gone, but not before the log ends."""
-        due = self.study.requirement.order_due(self.log_end)
+        due = self.study.requirement.order_by()
         needed = list(self.purchase.retired_on(self.log_end.tz).values())
         if not needed or not pd.isna(due):
             needed.append(due + self.study.need.lead_time)
