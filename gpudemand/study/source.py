@@ -13,11 +13,18 @@ import pandas as pd
 
 from gpudemand._array import STRING
 from gpudemand._tables import printable
-from gpudemand._validation import InputError, UnlikelyJobsWarning, as_pandas, check_usage, stack_level
+from gpudemand._validation import (
+    InputError,
+    UnlikelyJobsWarning,
+    UnlikelyUsageWarning,
+    as_pandas,
+    check_usage,
+    stack_level,
+)
 from gpudemand.forecast.panel import infer_freq, mean_step
 from gpudemand.jobs.columns import name_of_part, path_part
 from gpudemand.jobs.plausibility import complete_period_of, doubts, unlikely_jobs
-from gpudemand.jobs.schema import COLUMNS, FINISHED
+from gpudemand.jobs.schema import COLUMNS, DOUBTS, FINISHED
 from gpudemand.jobs.table import as_jobs, begin_times, check_jobs, checked_as_of, gave_up, start_times
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.planning.need import WINDOW, NeedForecast, WaitTarget, forecast_need, forecast_peaks
@@ -315,10 +322,10 @@ class SeriesSource:
         keys = keys if set(keys) <= {*BY} - {"total"} else ("user",)
         wide = rename_series(wide, keys, settings.type_aliases, attrs)
         end = (last + step if freq is None else bin_ends(last, freq))[0]
-        end = min(
-            end, parse_timestamp(attrs.get("until", end), zone)
-        )  # the last bin of `usage_series` may not be whole
         until = end if settings.until is None else min(parse_timestamp(settings.until, zone, "until"), end)
+        recorded = parse_timestamp(attrs.get("until", end), zone)  # the last bin of `usage_series` may not be whole
+        if until > recorded:
+            until, attrs = recorded, _doubting_rows_after(recorded, local, attrs)
         by = settings.by if settings.by == "total" or settings.by in keys else keys[0]
         wide = wide[wide.index < until]
         if wide.empty or not wide.max(axis=None) > 0:
@@ -464,6 +471,20 @@ class SeriesSource:
         whole = self.wide.sub(shared, fill_value=0.0)[self.wide.columns]
         marked = shared.rename(columns=lambda name: mark_type(str(name), self.keys.index("gpu_type")))
         return replace(self, wide=pd.concat([whole, marked], axis=1), wanted=None)
+
+
+def _doubting_rows_after(until: pd.Timestamp, times: pd.Series, attrs: dict[str, object]) -> dict[str, object]:
+    """The attributes of usage, with a doubt, of which this warns, where rows begin after the end that they name."""
+    beyond = times[times >= until]
+    if beyond.empty:
+        return attrs
+    said = (
+        f"{len(beyond):,} of {format_number_of('row', len(times))} of this usage, from {beyond.min()} on, do not "
+        f"count: its attrs['until'], {until}, says that it was recorded until then. If they are right, remove that: "
+        "usage.attrs.pop('until')."
+    )
+    warnings.warn(said, UnlikelyUsageWarning, stacklevel=stack_level())
+    return attrs | {DOUBTS: [*doubts(attrs), said]}
 
 
 def _samples(table: pd.DataFrame) -> pd.DataFrame:
