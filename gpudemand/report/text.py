@@ -33,7 +33,7 @@ _INSTALLED = {
 _INSTALLED_OF_TYPES = {
     "given": "as given; a dash where no number was given for the type",
     "pulled": "those of the nodes; a dash where the types of the nodes are not known",
-    "log": "the maximum of GPUs of each type held at once in the log",
+    "log": "not given; what was held at once of the type, on at least three days, is taken for it",
 }
 
 
