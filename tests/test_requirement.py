@@ -140,6 +140,19 @@ def test_times_of_deliveries_in_other_units_than_those_of_the_log_are_found():
     assert broadcast_by_time(steps, times).tolist() == [8.0, 16.0, 16.0]
 
 
+@pytest.mark.parametrize(("hours", "is_told"), [(6, False), (22, False), (23, True), (48, True)])
+def test_some_hours_do_not_tell_what_is_idle(hours, is_told):
+    """The last hours of the plan go on: those of a night would be all of the weeks to come."""
+    ds = pd.date_range(END, periods=hours, freq="h")
+    mean = pd.DataFrame({"unique_id": "mean", "ds": ds, "M": 30.0, "M-lo-90": 25.0, "M-hi-90": 35.0})
+    settings = Settings(horizon=hours, freq="h", installed=FEW, lead_time=f"{LEAD}D", until=END, prices=(1.0, 2.0))
+    requirement = plan_requirement(pd.concat([mean, as_forecast(NEED, mean, "h")]), 1.0, settings)
+    orders = compare_orders(requirement, NEED, None, END, settings)
+    assert orders["order"].tolist() == [0, 20, 20]
+    assert orders["risk"].notna().all()
+    assert orders[["idle_share", "unmet_share", "cost"]].notna().eq(is_told).all(axis=None)
+
+
 def test_what_is_short_has_a_begin_and_an_end():
     requirement, *_ = planned({-99: FULL, 10: FEW, 20: FULL, 70: FEW - 1})
     first, last = shortage_numbers(requirement)

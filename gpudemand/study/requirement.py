@@ -456,6 +456,8 @@ def evaluated_series(selected: SelectedForecast, series: str, models: list[str])
 #: A month later is the next time that a monthly report is looked at.
 _LATER = pd.Timedelta("30D")
 _WEEK = pd.Timedelta("7D")
+#: Of the shortest day, on which the clock is put forward.
+_HOURS_A_DAY = 23.0
 
 
 def compare_orders(
@@ -476,7 +478,8 @@ def compare_orders(
     demand beyond the forecast as in its last four weeks: ``share_in_time`` and ``mean_wait_h`` (of the jobs of that
     time, missing without a target for waits), ``idle_share`` (expected idle GPU-hours over those there),
     ``unmet_share`` (expected GPU-hours beyond the GPUs over those of demand), and ``cost`` (GPUs at the reserved price,
-    demand beyond them at the price on demand; missing without prices).
+    demand beyond them at the price on demand; missing without prices). The last three are missing where the plan is
+    shorter than a day.
     """
     plan, gpus = requirement.plans[MEAN], requirement.to_order()
     dates = [log_end, log_end + _LATER] if gpus else []
@@ -491,6 +494,8 @@ def compare_orders(
     there = requirement.installed_at(bins) + table["order"].to_numpy()[:, None] * np.array(arrived)
     outcomes = pd.DataFrame([_outcome(requirement, place, hours[place], gpus, settings) for gpus in there])
     outcomes["cost"] += _beside_mean(requirement, bins, hours[place], settings, cost)
+    if hours.sum() < _HOURS_A_DAY:  # some hours, of the night or of the day, say nothing of the others
+        outcomes[:] = np.nan
     # An order of now is there in all of the four weeks, a later one in none that count.
     at_once = table["order"].where(table["order_on"] == log_end, 0)
     table["risk"] = [need.risk(requirement.installed_later + gpus, requirement.arrival) for gpus in at_once]

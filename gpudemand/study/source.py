@@ -208,10 +208,10 @@ class JobSource:
 
     def unlikely(self) -> list[str]:
         """What `read_jobs` doubts, and what is unlikely in the jobs themselves; see `unlikely_jobs`."""
-        said = [*doubts(self.jobs.attrs), *unlikely_jobs(self.jobs, self.settings.total_installed), *self._silence()]
+        said = [*doubts(self.jobs.attrs), *unlikely_jobs(self.jobs, self.settings.total_installed), *self.silence()]
         return list(dict.fromkeys(said))
 
-    def _silence(self) -> list[str]:
+    def silence(self) -> list[str]:
         """Sentence on a last window of the period in which nothing was recorded, as never before for so long."""
         jobs, until = self.jobs, self.settings.end
         newest = jobs[["submit", "start", "end"]].max().max()
@@ -462,6 +462,10 @@ class SeriesSource:
     def unlikely(self) -> list[str]:
         """What the source of the samples doubts."""
         return doubts(self.attrs)
+
+    def silence(self) -> list[str]:
+        """None: the period ends with the last sample."""
+        return []
 
     def with_fractions_apart(self) -> SeriesSource:
         """Series of time-sliced GPUs apart from those of whole ones, where a store tells them; or else itself."""
