@@ -256,9 +256,24 @@ def test_usage_writes_what_the_function_gives(log_file, tmp_path, ending):
     result = invoke("usage", log_file, "--by", "group", "--freq", "W-MON", "--value", "gpus", "--out", out, "--quiet")
     assert result.exit_code == 0, result.stderr
     wrote = pd.read_csv(out) if ending == "csv" else pd.read_parquet(out)
-    expected = usage_series(read_jobs(log_file), by="group", freq="W-MON", value="gpus")
+    expected = usage_series(read_jobs(log_file), by="group", freq="W-MON", value="gpus", partial=False)
     assert wrote["unique_id"].tolist() == expected["unique_id"].tolist()
     assert wrote["y"].tolist() == pytest.approx(expected["y"].tolist())
+
+
+def test_a_mean_over_a_bin_that_the_log_has_in_part_is_left_out(log_file, tmp_path):
+    wrote, said = {}, {}
+    for value in ("gpus", "gpu_hours"):
+        out = tmp_path / f"{value}.csv"
+        result = invoke("usage", log_file, "--by", "total", "--value", value, "--out", out, "--quiet")
+        wrote[value], said[value] = pd.read_csv(out), result.stderr
+    hours = wrote["gpu_hours"]
+    assert wrote["gpus"]["y"].tolist() == pytest.approx((hours["y"] / 24).tolist()[:-1])
+    until = pd.Timestamp(usage_series(log_file, by=None).attrs["until"])
+    last = hours["ds"].iloc[-1]
+    assert pd.Timestamp(last) < until < pd.Timestamp(last) + pd.Timedelta("1D")
+    assert f"the bin from {last} on is left out, as the log covers it only until {until}" in said["gpus"]
+    assert not said["gpu_hours"]
 
 
 def test_formats_lists_every_reader_and_its_needs():

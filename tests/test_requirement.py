@@ -65,7 +65,7 @@ CASES = {
 @pytest.mark.parametrize(("steps", "to_order", "order_on", "short"), CASES.values(), ids=CASES)
 def test_orders_risk_and_dates_follow_what_is_installed(steps, to_order, order_on, short):
     requirement, need, settings = planned(steps)
-    due, fewest = requirement.order_due(END), REQUIRED - short
+    due, fewest = requirement.order_by(), REQUIRED - short
     assert requirement.to_order() == to_order
     assert due == day(order_on) if order_on is not None else pd.isna(due)
     assert requirement.shortfall == requirement.summary.set_index("basis").loc["peak", "shortfall"] == short
@@ -82,6 +82,8 @@ def test_orders_risk_and_dates_follow_what_is_installed(steps, to_order, order_o
     dates = risk_table(requirement).set_index("probability").loc[0.95]
     assert dates["shortfall"] == short
     assert pd.isna(dates["order_by"]) == (order_on is None)
+    at_level = requirement.summary.set_index("basis").loc["peak", "order_by"]
+    assert at_level is due or at_level == due == dates["order_by"], "one definition, not before the log ends"
 
 
 @pytest.mark.parametrize(
@@ -139,6 +141,19 @@ def test_times_of_deliveries_in_other_units_than_those_of_the_log_are_found():
     assert broadcast_by_time(steps, times).tolist() == [8.0, 16.0, 16.0]
 
 
+@pytest.mark.parametrize(("hours", "is_told"), [(6, False), (22, False), (23, True), (48, True)])
+def test_some_hours_do_not_tell_what_is_idle(hours, is_told):
+    """The last hours of the plan go on: those of a night would be all of the weeks to come."""
+    ds = pd.date_range(END, periods=hours, freq="h")
+    mean = pd.DataFrame({"unique_id": "mean", "ds": ds, "M": 30.0, "M-lo-90": 25.0, "M-hi-90": 35.0})
+    settings = Settings(horizon=hours, freq="h", installed=FEW, lead_time=f"{LEAD}D", until=END, prices=(1.0, 2.0))
+    requirement = plan_requirement(pd.concat([mean, as_forecast(NEED, mean, "h")]), 1.0, settings)
+    orders = compare_orders(requirement, NEED, None, END, settings)
+    assert orders["order"].tolist() == [0, 20, 20]
+    assert orders["risk"].notna().all()
+    assert orders[["idle_share", "unmet_share", "cost"]].notna().eq(is_told).all(axis=None)
+
+
 def test_what_is_short_has_a_begin_and_an_end():
     requirement, *_ = planned({-99: FULL, 10: FEW, 20: FULL, 70: FEW - 1})
     first, last = shortage_numbers(requirement)
@@ -151,7 +166,7 @@ def test_what_is_short_has_a_begin_and_an_end():
 @pytest.mark.parametrize(("changes_on", "order_on"), [(44, 14), (44.5, 14.5), (30, 0), (29.5, 0)])
 def test_a_retirement_within_a_long_bin_counts_from_its_time(changes_on, order_on):
     requirement, *_ = planned({-99: FULL, changes_on: FEW}, freq="W-MON")
-    assert requirement.order_due(END) == day(order_on)
+    assert requirement.order_by() == day(order_on)
     assert requirement.to_order() == 20
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import gpudemand as gd
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, UnlikelyUsageWarning
 from gpudemand.cli.app import app
 from gpudemand.planning.scenarios import Growth
 from gpudemand.store import arrow_table, open_store
@@ -111,6 +112,22 @@ def test_a_gap_is_no_zero(tmp_path):
     page = study.report(tmp_path / "report").read_text()
     assert "Nothing was recorded for 48.0 hours in 1 gap, the longest from 10 Feb 2026 to 12 Feb 2026" in page
     assert pd.read_parquet(tmp_path / "report" / "tables" / "gaps.parquet")["hours"].tolist() == [48.0]
+
+
+def test_rows_after_the_end_that_usage_states_are_counted_in_a_warning(recwarn):
+    ds = pd.date_range("2026-03-01", periods=40, tz="UTC")
+    table = pd.DataFrame({"unique_id": np.repeat(["a", "b"], 40), "ds": [*ds, *ds], "y": 2.0})
+    table.attrs["until"] = "2026-04-01T00:00:00+00:00"
+    said = "18 of 80 rows of this usage, from 2026-04-01 00:00:00+00:00 on, do not count"
+    with pytest.warns(UnlikelyUsageWarning, match=re.escape(said)):
+        study = gd.Study(table, horizon=4)
+    assert study.usage["ds"].max() == ds[30]
+    assert any(said in sentence for sentence in study.source.unlikely()), "the page says so, too"
+    recwarn.clear()
+    before = gd.Study(table, horizon=4, until=ds[20])
+    table.attrs.pop("until")
+    assert gd.Study(table, horizon=4).usage["ds"].max() == ds[-1]
+    assert not [*before.source.unlikely(), *recwarn], "rows after the study's own end are none of its business"
 
 
 def test_missing_values_are_unknown_and_missing_rows_zero():

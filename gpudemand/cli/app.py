@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from gpudemand.cli.cost import calibrate, cost, costs_against_log, devices, meas
 from gpudemand.cli.options import Debug, Quiet, log_options, one_line, print_message, steps, takes_log_options, workers
 from gpudemand.cli.pull import pull
 from gpudemand.cli.report import compare, demo, init, report
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 app = typer.Typer(
     help="GPU demand of a cluster from its job log: usage, forecast, capacity plan, and the cost of training jobs.",
@@ -80,7 +83,7 @@ def usage(
     json: options.AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write usage series: unique_id, ds, y.
+    """Write usage series: unique_id, ds, y. Means (gpus, wanted) are of the bins that the log covers as a whole.
 
     Example: gpudemand usage jobs.parquet --by group --freq h --value gpus --out usage.csv
     """
@@ -99,13 +102,31 @@ def usage(
         in_place = as_it_is and (log.suffix == ".parquet" or is_store(log))
         source = log if in_place else read_jobs(log, **log_options(asked))
         begin("Computing usage")
-        series = usage_series(source, by=by, freq=freq, value=value, until=until, tz=asked["tz"])
+        # A mean over a bin of which the log has a part would be too low, and a CSV file does not tell that it is.
+        whole = value in ("gpus", "wanted")
+        series = usage_series(source, by=by, freq=freq, value=value, until=until, tz=asked["tz"], partial=not whole)
+        if whole:
+            _tell_left_out(series)
         if json:
             typer.echo(series.to_json(orient="records", date_format="iso"))
             return
         begin(f"Writing {len(series):,} rows")
         write_table(series, out)
     typer.echo(out)
+
+
+def _tell_left_out(series: pd.DataFrame) -> None:
+    """Say from when to when the log goes on after the last whole bin."""
+    import pandas as pd
+
+    from gpudemand.usage.bins import bin_ends
+
+    end = bin_ends(pd.DatetimeIndex([series["ds"].max()]), series.attrs["freq"])[0]
+    until = pd.Timestamp(series.attrs["until"]).tz_convert(end.tz)
+    if until > end:
+        print_message(
+            f"the bin from {end} on is left out, as the log covers it only until {until}; --value gpu_hours has it."
+        )
 
 
 def _check_target(out: Path, *columns: str) -> None:

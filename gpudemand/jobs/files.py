@@ -214,7 +214,7 @@ _COLLECTED: ContextVar[list[str] | None] = ContextVar("collected", default=None)
 
 @contextmanager
 def encoding_doubts() -> Iterator[list[str]]:
-    """Collect a sentence on each file that is read meanwhile and is not UTF-8, in place of a warning."""
+    """Collect a sentence on each file that is read meanwhile and is not UTF-8, or cut off, in place of a warning."""
     said: list[str] = []
     token = _COLLECTED.set(said)
     try:
@@ -224,12 +224,28 @@ def encoding_doubts() -> Iterator[list[str]]:
 
 
 def _say_escaped(n_lines: int, source: str) -> None:
-    if not n_lines:
-        return
-    sentence = (
-        f"text in {format_number_of('line', n_lines)} is not UTF-8, so that names hold codes such as \\xfc; "
-        "export the file as UTF-8."
-    )
+    if n_lines:
+        lines = format_number_of("line", n_lines)
+        codes = "so that names hold codes such as \\xfc; export the file as UTF-8."
+        _say(f"text in {lines} is not UTF-8, {codes}", source)
+
+
+def say_if_cut_off(path: Path) -> None:
+    """Say so of a file whose last line does not end, as those of a program do; of gzip and tar, their readers tell."""
+    with path.open("rb") as file:
+        if file.read(2) == b"\x1f\x8b":
+            return
+        file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+        if file.read(1) not in (b"\n", b"\0", b""):
+            _say(
+                "the last line does not end in a line break, so its last field may be cut off, as by a copy that broke "
+                "off: copy the file again, or, if the line is whole, end it.",
+                path.name,
+            )
+
+
+def _say(sentence: str, source: str) -> None:
+    """Hand a sentence to whoever collects them, or else warn."""
     if (said := _COLLECTED.get()) is not None:
         said.append(sentence)
     else:

@@ -215,7 +215,7 @@ def _count(rows: BoolArray, one: str = "is", several: str = "are") -> str:
 def _job(jobs: pd.DataFrame, rows: BoolArray) -> str:
     position = int(rows.argmax())
     name = jobs["job_id"].iloc[position]
-    return f"row {position + 1}" if pd.isna(name) else f"job {shorten(name)}"
+    return f"jobs.iloc[{position}]" if pd.isna(name) else f"job {shorten(name)}"
 
 
 def held_by(jobs: pd.DataFrame) -> pd.DataFrame:

@@ -29,6 +29,7 @@ from gpudemand.jobs.files import (
     read_csv,
     read_headerless,
     read_json,
+    say_if_cut_off,
 )
 from gpudemand.jobs.plausibility import not_counted
 from gpudemand.jobs.schema import EARLIEST, RAN_UNTIL
@@ -297,6 +298,7 @@ def open_sacct(path: Path, limits: Limits = LIMITS, columns: str | None = None) 
     head = first_bytes(path).lstrip()
     if head.startswith("{"):
         return _from_json(path, limits)
+    say_if_cut_off(path)
     if columns is not None:
         asked = [name.partition("%")[0].strip() for name in columns.split(",")]
         return read_headerless(path, [_NAMES.get(name.lower(), name) for name in asked], limits, "|", mend_rows)

@@ -263,8 +263,8 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
     never &= table["start"].notna().any()
     table["start"] = table["start"].mask(never.to_numpy(dtype=bool), table["end"])
     if reasons.notna().any():
-        first = given.index[reasons.notna().argmax()]
-        raise InputError(f"jobs has {unusable(reasons.value_counts())}, the first in row {first}; repair or drop them.")
+        first = f"jobs.iloc[{reasons.notna().argmax()}]"
+        raise InputError(f"jobs has {unusable(reasons.value_counts())}, the first at {first}; repair or drop them.")
     table = submitted_again(with_waiting(table)) if repeats else with_waiting(table)
     others = {name: frame[name] for name in frame.columns if name not in COLUMNS}
     others |= {name: read_names(others[name]) for name in schema.OTHER_KEYS if name in others}

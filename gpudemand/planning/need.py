@@ -20,6 +20,7 @@ from scipy.stats import norm
 from gpudemand._array import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
 from gpudemand.jobs.table import gave_up, seconds_since, start_times
+from gpudemand.planning.quantiles import Z95
 from gpudemand.planning.queue_kernels import NEVER, POLICIES, QueuedJobs, simulate_events, within
 from gpudemand.units import WEEK, format_seconds, parse_duration, plural
 
@@ -253,7 +254,6 @@ _MARGINS = {
     "jobs": {0.05: _Margin(-0.288, -0.312), 0.5: _Margin(-0.074, -0.003), 0.95: _Margin(0.125, 0.310)},
     "series": {0.05: _Margin(-0.248, -0.248), 0.5: _Margin(0.026, 0.026), 0.95: _Margin(0.480, 0.480)},
 }
-_Z95 = float(norm.ppf(0.95))
 #: Weeks in which what a window says of the usual need halves. Half and twice as many move the pinball loss of plans 90
 #: days ahead by 3 % and less (`constants_of_plans` in ``benchmarks/planning/orders.py``, as of those that follow).
 _HALF_LIFE = 8.0
@@ -387,7 +387,7 @@ class NeedForecast:
             weight * margin.recent + (1 - weight) * margin.usual for margin in _MARGINS[self.kind].values()
         )
         median = self.level(days) * self.growth(days) * float(np.exp(middle))
-        return median, (middle - low) / _Z95, (high - middle) / _Z95
+        return median, (middle - low) / Z95, (high - middle) / Z95
 
     def quantile(self, share: float, days: float) -> float:
         """GPUs that suffice with a probability for the four weeks that begin some days after the end of the log."""

@@ -17,7 +17,7 @@ from gpudemand._validation import InputError, check_number, shorten
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.metrics import check_forecast, interval_columns
 from gpudemand.planning.capacity import bin_hours, check_steps
-from gpudemand.planning.quantiles import pick_model
+from gpudemand.planning.quantiles import Z95, pick_model
 from gpudemand.planning.training_run_time import CostPredictor
 from gpudemand.units import DAY
 
@@ -206,9 +206,9 @@ class Programme:
         DataFrame
             ``user``, ``group``, ``submit``, ``start``, ``end``, ``gpus``.
         """
-        (begin, end), z95 = self.period, float(norm.ppf(0.95))
+        begin, end = self.period
         bound = self.run.high if deviation > 0 else self.run.low
-        hours = self.run.hours * (bound / self.run.hours) ** (abs(deviation) / z95)
+        hours = self.run.hours * (bound / self.run.hours) ** (abs(deviation) / Z95)
         last = max((end - begin).total_seconds() - 3600 * hours, 0.0)
         at = np.sort(np.random.default_rng(random_state).uniform(0, last, self.runs))
         submit = begin + pd.to_timedelta(at, "s").round("s")
@@ -265,7 +265,7 @@ def add_programmes(
     for programme in programmes:
         gpus, low, high = programme.gpus_range(forecast.loc[rows, "ds"], peak=peak)
         added += gpus
-        variance += ((high - low) / (2 * norm.ppf(0.95))) ** 2
+        variance += ((high - low) / (2 * Z95)) ** 2
     for level, bounds in intervals.items():
         reach = norm.ppf(0.5 + level / 200) ** 2 * variance
         for name, sign in zip(bounds, (-1.0, 1.0), strict=True):
@@ -439,7 +439,7 @@ class Serving:
             ``user``, ``group``, ``submit``, ``start``, ``end``, ``gpus``.
         """
         begin, end = self.period
-        held = self.gpus(max(1.0 + self.spread * deviation / float(norm.ppf(0.95)), 0.0))
+        held = self.gpus(max(1.0 + self.spread * deviation / Z95, 0.0))
         days = pd.date_range(begin, end, freq=DAY, inclusive="left")
         every = held.reindex(held.index.union(days)).ffill()
         ends = every.index[1:].append(pd.DatetimeIndex([end]))

@@ -119,6 +119,8 @@ def pick_model(forecast: pd.DataFrame, model: str | None) -> str:
     return names[0]
 
 
+#: Standard deviations from the median of a normal distribution to its 95 % quantile.
+Z95 = float(norm.ppf(0.95))
 #: Longest correlation of demand that is taken into account.
 _LONGEST = pd.Timedelta("28D")
 #: Standard deviations between the 10 and 90 % quantiles of a normal distribution.

@@ -142,22 +142,17 @@ def _leads_to(row: Any, missed: str) -> str:
     Without an order, jobs wait with probability 57%. Expected: 83% of the jobs in time, a mean wait of 15 min,
     40% of the GPUs idle, 0.0% of the demand unmet.
     """
-    waits = (
-        []
-        if pd.isna(row.mean_wait_h)
-        else [
-            f"{format_share(row.share_in_time)} of the jobs in time",
-            f"a mean wait of {format_wait(row.mean_wait_h * SECONDS_PER_HOUR)}",
-        ]
-    )
-    expected = [
-        *waits,
-        f"{format_share(row.idle_share)} of the GPUs idle",
-        f"{format_share(row.unmet_share, 1)} of the demand unmet",
-    ]
+    expected = list[str]()
+    if pd.notna(row.mean_wait_h):
+        expected.append(f"{format_share(row.share_in_time)} of the jobs in time")
+        expected.append(f"a mean wait of {format_wait(row.mean_wait_h * SECONDS_PER_HOUR)}")
+    if pd.notna(row.idle_share):
+        expected.append(f"{format_share(row.idle_share)} of the GPUs idle")
+        expected.append(f"{format_share(row.unmet_share, 1)} of the demand unmet")
     if pd.notna(cost := getattr(row, "cost", np.nan)):
         expected.append(f"a cost of {format_count(cost)}")
-    return f"{missed} with probability {format_risk(row.risk)}. Expected: {', '.join(expected)}."
+    told = f" Expected: {', '.join(expected)}." if expected else ""
+    return f"{missed} with probability {format_risk(row.risk)}.{told}"
 
 
 def _lines(study: Study) -> list[dict[str, Any]]:

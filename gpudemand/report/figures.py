@@ -133,7 +133,7 @@ def _plan(usage: UsageTables, requirement: Requirement) -> CapacityPlanDisplay:
     by_bin = requirement.envelope()
     held = _history(usage, PEAK)  # last of the series, where there are two
     held = held[held["unique_id"] == held["unique_id"].iloc[-1]]
-    due = requirement.order_due(usage.tables["log"]["last"].iloc[0])
+    due = requirement.order_by()
     return CapacityPlanDisplay(
         by_bin,
         history=held.tail(HORIZONS_SHOWN * len(by_bin)),

@@ -16,7 +16,6 @@ from gpudemand.report.tables import (
     format_share,
     format_time,
 )
-from gpudemand.report.text import accuracy_warning, earlier_plans, model_accuracy
 from gpudemand.study.scenarios import Scenarios
 from gpudemand.study.selection import BacktestWindows
 from gpudemand.study.usage_tables import MEAN
@@ -60,23 +59,18 @@ def caveats(
     skipped: Skipped,
     scenarios: Scenarios | None = None,
 ) -> list[str]:
-    """Caveats of a report, from its headline, its tables by the stem of their files, and what was skipped."""
+    """Caveats that its summary does not say, from the headline, the tables by their stems, and what was skipped."""
     log = tables["log"].iloc[0]
     sentences = [
         _KINDS.get(numbers["data_kind"], "The kind of the data is not stated."),
         _backtest(numbers, windows),
         _undercoverage(numbers),
-        earlier_plans(tables.get("order_backtest"), numbers["service_level"]),
-        model_accuracy(numbers),
-        accuracy_warning(numbers),
         _rejected(log),
         _gaps(tables.get("gaps", pd.DataFrame())),
         *_unknown(log),
-        "GPUs held are satisfied demand. Demand of jobs that waited or were not submitted because the cluster was full "
-        "(censored demand) is not in them.",
+        _censored(wanted="wanted" in tables),
         _availability(numbers),
         _stuck(numbers["stuck_jobs"]),
-        short_horizon(numbers),
         _long_lead(numbers, log),
         "Events without precedent in the log (a new team, a new model family) are not forecast.",
         *_skipped(skipped),
@@ -148,10 +142,18 @@ def _unknown(log: pd.Series) -> list[str]:
     texts = {
         "unknown_gpus": "without a stated number of GPUs: counted as none",
         "unknown_end": "finished at an unknown time: counted as zero time",
-        "unknown_start": "started at an unknown time: counted as held from the submission, so that more GPUs may seem "
-        "held at once than there were",
     }
     return [f"{format_number_of('job', log[name])} {text}." for name, text in texts.items() if log.get(name)]
+
+
+def _censored(*, wanted: bool) -> str:
+    """Demand that no log knows; `wanted`: whether it tells what waited."""
+    if wanted:
+        return "What was not submitted because the cluster was full (censored demand) is not known."
+    return (
+        "GPUs held are satisfied demand: what waited, or was not submitted, because the cluster was full (censored "
+        "demand) is not in them."
+    )
 
 
 def _availability(numbers: dict[str, Any]) -> str:
@@ -197,10 +199,13 @@ def _long_lead(numbers: dict[str, Any], log: pd.Series) -> str:
     )
 
 
-def times_without_use(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame]) -> list[str]:
-    """Sentences on the end of the log and on times before it, from the headline and the tables of a report."""
-    silence = silent_end(numbers, tables.get("usage_shares"))
-    return [*filter(None, (silence, without_use(_held(tables), ended=bool(silence))))]
+def times_without_use(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], *, ended: bool = False) -> list[str]:
+    """Sentences on the end of the log and on times before it, from the headline and the tables of a report.
+
+    `ended`: whether another sentence says that the log ends before the period does.
+    """
+    silence = "" if ended else silent_end(numbers, tables.get("usage_shares"))
+    return [*filter(None, (silence, without_use(_held(tables), ended=ended or bool(silence))))]
 
 
 def silent_end(numbers: dict[str, Any], shares: pd.DataFrame | None) -> str:

@@ -40,23 +40,25 @@ if TYPE_CHECKING:
     from gpudemand.study.study import Study
 
 
-def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part: str) -> list[str]:
-    """Sentences of the summary; `part`: what a part is, such as ``"segment"`` or ``"GPU type"``."""
+def summarize(
+    numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part: str, *, ended: bool = False
+) -> list[str]:
+    """Sentences of the summary; `part`: what a part is, such as ``"segment"``. `ended`: see `times_without_use`."""
     result = [
         text.basis(numbers),
         text.programmes(numbers, tables.get("programmes")),
         log_span(tables.get("log")),
         held_beyond(numbers, tables.get("log")),
     ]
-    result += [*limitations.times_without_use(numbers, tables), limitations.short_horizon(numbers)]
+    result += [*limitations.times_without_use(numbers, tables, ended=ended), limitations.short_horizon(numbers)]
     earlier = text.earlier_plans(tables.get("order_backtest"), numbers["service_level"])
-    result += [earlier, text.slower_than_simulated(numbers), text.waits_beside_idle(numbers)]
+    result += [earlier, text.slower_than_simulated(numbers)]
+    if "waits" in tables:
+        result += text.waits(tables["waits"].iloc[0], numbers)
     if "gpu_type_plans" in tables:
         result.append(gpu_types_sentence(tables["gpu_type_plans"], numbers, tables.get("gpu_types")))
     if "cluster_plans" in tables:
         result.append(gpu_types_sentence(tables["cluster_plans"], numbers))
-    if "waits" in tables:
-        result.append(text.waits(tables["waits"].iloc[0]))
     result += [risk_sentence(numbers), demand_sentence(numbers)]
     if "drivers" in tables:
         result.append(drivers_sentence(tables["drivers"]))
@@ -284,7 +286,7 @@ def _texts(study: Study, tables: dict[str, pd.DataFrame], earlier: EarlierReport
     return {
         "summary": [
             *(said[:1].upper() + said[1:] for said in study.source.unlikely()),
-            *summarize(numbers, tables, part),
+            *summarize(numbers, tables, part, ended=bool(study.source.silence())),
             *since,
         ],
         "since": since,

@@ -28,13 +28,26 @@ _FEW_CHANGES = 4
 _INSTALLED = {
     "given": "as given",
     "pulled": "those of the nodes, as they were pulled",
-    "log": "not given; what was held at once, on at least three days, is taken for it",
 }
 _INSTALLED_OF_TYPES = {
     "given": "as given; a dash where no number was given for the type",
     "pulled": "those of the nodes; a dash where the types of the nodes are not known",
-    "log": "the maximum of GPUs of each type held at once in the log",
 }
+
+
+def held_at_once(numbers: dict[str, Any]) -> str:
+    """What is taken for the GPUs installed where they are not given; see `gpudemand.study.usage_tables.usual_most`.
+
+    >>> held_at_once({"log_begin": "2026-03-01", "log_end": "2026-03-20"})
+    'the most that was held at once'
+    """
+    is_short = pd.Timestamp(numbers["log_end"]) - pd.Timestamp(numbers["log_begin"]) < WINDOW
+    return "the most that was held at once" if is_short else "what was held at once on at least three days"
+
+
+def _installed(numbers: dict[str, Any], told: Mapping[str, str]) -> str:
+    """Where the number installed is from."""
+    return told.get(numbers["installed_from"]) or f"not given; {held_at_once(numbers)} is taken for it"
 
 
 def requirement(numbers: dict[str, Any]) -> str:
@@ -305,16 +318,25 @@ def first_order(numbers: dict[str, Any]) -> tuple[str | None, str | None]:
     return next(((order["name"], order["order_by"]) for order in numbers["orders"]), (None, None))
 
 
-def waits(row: pd.Series) -> str:
-    """How long jobs waited, from the row ``all`` of the table ``waits``.
+#: Mean wait in hours below which it does not matter what jobs waited for.
+_SHORT_WAIT = 1 / 60
 
-    >>> waits(pd.Series({"median_wait_h": 0.0, "p95_wait_h": 1.5, "share_over_1h": 0.0725}))
+
+def waits(row: pd.Series, numbers: dict[str, Any]) -> list[str]:
+    """How long jobs waited, from the row ``all`` of the table ``waits``, and for what.
+
+    >>> row = pd.Series({"median_wait_h": 0.0, "mean_wait_h": 0.2, "p95_wait_h": 1.5, "share_over_1h": 0.0725})
+    >>> waits(row, {"waits_beside_idle": None})[0]
     'Once submitted, half of the jobs started at once, 95% within 1.5 h; 7.2% waited for more than an hour.'
+    >>> waits(row * 0, {"waits_beside_idle": 0.9})
+    ['Once submitted, 95% of the jobs started at once; none waited for more than an hour.']
     """
     waited = (row[f"{name}_wait_h"] * SECONDS_PER_HOUR for name in ("median", "p95"))
     half, most = (f"within {format_seconds(seconds)}" if seconds else "at once" for seconds in waited)
-    over = format_share(row["share_over_1h"], 1)
-    return f"Once submitted, half of the jobs started {half}, 95% {most}; {over} waited for more than an hour."
+    started = f"half of the jobs started {half}, 95% {most}" if half != most else f"95% of the jobs started {most}"
+    over = format_share(row["share_over_1h"], 1) if row["share_over_1h"] else "none"
+    said = f"Once submitted, {started}; {over} waited for more than an hour."
+    return [said] if row["mean_wait_h"] < _SHORT_WAIT else [said, waits_beside_idle(numbers)]
 
 
 def waits_beside_idle(numbers: dict[str, Any]) -> str:
@@ -367,7 +389,10 @@ def wanted(table: pd.DataFrame, freq: str, *, jobs: bool = True) -> str:
     means = last[["held", "wanted"]].mean()
     held, more = (format_count(mean, 0 if means.min() >= 10 else 1) for mean in means)
     held += f" {plural('GPU', means['held'])}"
-    text = f"In the last {format_number_of(bin_name(freq), len(last))} a mean of {held} was held; it would have been"
+    text = f"In the last {format_number_of(bin_name(freq), len(last))} a mean of {held} was held"
+    if held.split()[0] == more:
+        return f"{text}, as many as were wanted."
+    text += "; it would have been"
     if jobs:
         return f"{text} {more} with room for each job at its submission."
     return f"{text} {more} with those that pods waited for at the same time."
@@ -443,7 +468,7 @@ def basis(numbers: dict[str, Any]) -> str:
         f"how needs have changed within as long, in this log and in others. Needed then are between {low} and "
         f"{high} (90%); a rule of one line, 1.15 times the need of {_recent_weeks(numbers)}, says "
         f"{format_count(numbers['rule'])}.{growth} "
-        f"GPUs installed: {_INSTALLED[numbers['installed_from']]}."
+        f"GPUs installed: {_installed(numbers, _INSTALLED)}."
     )
 
 
@@ -525,7 +550,7 @@ def gpu_types_note(numbers: dict[str, Any], lead_time: LeadTime) -> str:
     return (
         "Jobs do not move between types: each type is a pool with its own reserve, and needs what its own jobs need. "
         "Forecasts of the means sum to that of the total. "
-        f"Installed: {_INSTALLED_OF_TYPES[numbers['installed_from']]}. Shortfall and dates: at "
+        f"Installed: {_installed(numbers, _INSTALLED_OF_TYPES)}. Shortfall and dates: at "
         f"{format_level(numbers['service_level'])}."
         + f" Lead times: {leads}; of all as one pool the longest."
         * bool(leads)
@@ -540,7 +565,7 @@ def model_accuracy(numbers: dict[str, Any]) -> str:
     text = f"Forecast by {numbers['model']}: WAPE {format_share(own, 1)} on the evaluation windows"
     if numbers["model"] == numbers["best_naive"]:
         return f"{text}. It is a naive method; no other candidate had a smaller error on the selection windows."
-    verdict = "better than" if own < naive else "not better than"
+    verdict = "better than" if round(own, 3) < round(naive, 3) else "not better than"
     return f"{text}, {verdict} the best naive method's {format_share(naive, 1)} ({numbers['best_naive']})."
 
 

@@ -29,7 +29,7 @@ from gpudemand.study.requirement import (
 from gpudemand.study.selection import SelectedForecast, forecast_with, levels_for
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import Source
-from gpudemand.study.usage_tables import MEAN, whole_gpus
+from gpudemand.study.usage_tables import MEAN, usual_most_held, whole_gpus
 from gpudemand.study.waits import Need, as_forecast, needed_gpus
 from gpudemand.units import parse_duration
 
@@ -189,9 +189,9 @@ def order_of_pools(numbers: dict[str, Any], *, apart: bool) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Pools:
-    """What is known of each pool by its name, without programmes: mean (`forecast`), need, and most GPUs held.
+    """What is known of each pool by its name, without programmes: mean (`forecast`), need, and GPUs.
 
-    `every`: need of all as one pool.
+    `held`: see `usual_most_held`. `every`: need of all as one pool.
     """
 
     by: str
@@ -210,7 +210,7 @@ class Pools:
         # One by one, as the total is: errors of a type that is seldom used would widen those of the others.
         parts = [part for _, part in usage.groupby("unique_id")]
         rows = pd.concat([forecast_with(model, part, settings.horizon, level, selected.candidates) for part in parts])
-        held = {str(name): whole_gpus(most) for name, most in source.most_held(by).items() if most > 0}
+        held = {str(name): whole_gpus(most) for name, most in usual_most_held(source, by).items() if most > 0}
         needs = {name: needed_gpus(source, (), settings.of_one(name), by, name) for name in held}
         return cls(by, model, rows.reset_index(drop=True), needs, held, every.with_programmes(()))
 
@@ -278,7 +278,7 @@ class Pools:
 
 
 def _with_installed(name: str, plan: Requirement, settings: Settings) -> Requirement:
-    """A plan with the GPUs installed of its type: given, or the most held if nothing was; NaN if only their sum is."""
+    """A plan with the GPUs installed of its type: given, or held if nothing was; NaN if only their sum is."""
     if settings.installed is None:
         return plan
     # Of a type that only a scenario names there is none.

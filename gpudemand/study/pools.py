@@ -91,14 +91,24 @@ def check_names(parameter: str, value: object, names: list[str], pool: str) -> N
     for name in names:
         if name not in value:
             slips = (f" It has {o!r}, which is no known one.{hint}" for o in others if (hint := _near(o, name)))
-            retired = ", 0 for a retired one" if parameter == "installed" else ""
-            needs = f"It needs one for each {NOUNS[pool]} in the log{retired}."
+            retired = "; 0 for a retired one" if parameter == "installed" else ""
+            needs = f"It needs one for each {NOUNS[pool]} in the log: {_few(names)}{retired}."
             raise InputError(f"{parameter} has no value for {name!r}.{next(slips, '')} {needs}")
 
 
 def _alike(name: str, pool: str) -> str:
     """By what two names are of one pool: clusters may differ in a hyphen alone."""
     return spelled(name) or name if pool == "gpu_type" else name.casefold()
+
+
+def _few(names: list[str], most: int = 20) -> str:
+    """Names in a message, as many as one can read.
+
+    >>> _few(["A100", "H100", "V100"], 2)
+    'A100, H100 and 1 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(str(shorten(name)) for name in names[:most]) + more
 
 
 def _near(given: str, name: str) -> str:

@@ -22,9 +22,10 @@ from gpudemand._validation import InputError, nearest, shorten, spelled, told
 from gpudemand.planning.capacity import broadcast_by_time
 from gpudemand.planning.need import WINDOW
 from gpudemand.planning.purchases import HOURS_A_YEAR, FleetOutcome, FleetWindow, Purchase, least
+from gpudemand.planning.quantiles import Z95
 from gpudemand.study.pools import UNKNOWN, installed_changes
-from gpudemand.study.speeds import Z95, RunTimes, Speeds, of_device
-from gpudemand.study.usage_tables import whole_gpus
+from gpudemand.study.speeds import RunTimes, Speeds, of_device
+from gpudemand.study.usage_tables import usual_most_held, whole_gpus
 from gpudemand.units import parse_duration
 
 if TYPE_CHECKING:
@@ -566,7 +567,7 @@ class Option:
     @property
     def needed(self) -> pd.Timestamp:
         """When GPUs that are bought have to be there, or those that retire are gone, but not before the log ends."""
-        due = self.study.requirement.order_due(self.log_end)
+        due = self.study.requirement.order_by()
         needed = list(self.purchase.retired_on(self.log_end.tz).values())
         if not needed or not pd.isna(due):
             needed.append(due + self.study.need.lead_time)
@@ -754,7 +755,7 @@ def own_types(jobs: pd.DataFrame, there: Mapping[str, float]) -> Any:
 
 
 def installed_by_type(study: Study, at: pd.Timestamp) -> dict[str, float]:
-    """GPUs installed at a time, by type: as stated, or a total in proportion to the most held of each."""
+    """GPUs installed at a time, by type: as stated, or as `usual_most_held`, a stated total in proportion to it."""
     given, times = study.settings.installed, pd.Series([at])
     if isinstance(given, Mapping) and study.settings.pool == "gpu_type":
         counts = {
@@ -763,7 +764,7 @@ def installed_by_type(study: Study, at: pd.Timestamp) -> dict[str, float]:
         }
         return {str(name): count for name, count in counts.items() if count}
     known = study.source.names("gpu_type")
-    most_held = study.source.most_held("gpu_type") if known else pd.Series(dtype=float)
+    most_held = usual_most_held(study.source, "gpu_type") if known else pd.Series(dtype=float)
     held = {str(name): whole_gpus(most) for name, most in most_held.items() if most > 0}
     if given is None and len(held) > 1:
         return held

@@ -66,10 +66,12 @@ class Requirement:
     def summary(self) -> pd.DataFrame:
         """Summaries of both plans: ``basis``, ``target_utilization`` and the columns of ``CapacityPlan.summary``.
 
-        Mean and peak have the ``share_over`` of the mean, which counts how demand varies within bins: of time.
+        Mean and peak have the ``share_over`` of the mean, which counts how demand varies within bins: of time. What is
+        due is ordered as the log ends, not before.
         """
         table = pd.concat([plan.summary for plan in self.plans.values()]).rename_axis("basis").reset_index()
         table.insert(1, "target_utilization", [plan.target_utilization for plan in self.plans.values()])
+        begins = table["first_crossing"].tolist()
         for place, basis in enumerate(self.plans):
             if basis != MEAN:
                 # What is required is so from the arrival of an order on; before, none could be there.
@@ -77,8 +79,8 @@ class Requirement:
                 table.loc[place, "shortfall"] = self.short_on_arrival(table.loc[place, "required"])
                 short = self._shortages(self.plans[basis].table, "required")
                 table.loc[place, "first_crossing"] = short["begin"].min()
-                table.loc[place, "order_by"] = self._order_date(short)
-        return table
+                begins[place] = self._can_meet(short)["begin"].min()
+        return with_date_dtype(table.assign(order_by=[*map(self._due, begins)]), self.plans[MEAN].table["ds"])
 
     def counted(self, basis: str) -> pd.DataFrame:
         """Rows of a plan whose largest requirement counts: as an order arrives; of the mean, which varies, all."""
@@ -159,24 +161,20 @@ class Requirement:
         return self.shortages(column)["begin"].min()
 
     def order_by(self, column: str = "required") -> pd.Timestamp:
-        """Begin of the first of `shortages` that an order can meet, less the lead time; NaT if there is none.
+        """Begin of the first of `shortages` that an order can meet, less the lead time, but not before the log ends.
 
-        What a retirement leaves short until a delivery that comes before the order could is not met by ordering.
+        What a retirement leaves short until a delivery that comes before the order could is not met by ordering. NaT
+        if there is none.
         """
-        return self._order_date(self.shortages(column))
+        return self._due(self._can_meet(self.shortages(column))["begin"].min())
 
-    def order_due(self, log_end: pd.Timestamp) -> pd.Timestamp:
-        """`order_by`, but not before the log ends."""
-        begin = self._can_meet(self.shortages())["begin"].min()
-        return begin if pd.isna(begin) else self._due(begin, log_end)
-
-    def _due(self, begin: pd.Timestamp, log_end: pd.Timestamp) -> pd.Timestamp:
+    def _due(self, begin: pd.Timestamp) -> pd.Timestamp:
+        """When to order what is short from a time on: as the log ends, where it is too late already."""
+        if pd.isna(begin):
+            return pd.NaT
         due = order_date(begin, self.plans[MEAN].lead_time)
         # By the clock of a zone, the lead time before the arrival may be an hour after the end of the log.
-        return log_end if begin <= self.arrival else max(due, log_end)
-
-    def _order_date(self, shortages: pd.DataFrame) -> pd.Timestamp:
-        return order_date(self._can_meet(shortages)["begin"].min(), self.plans[MEAN].lead_time)
+        return self.log_end if begin <= self.arrival else max(due, self.log_end)
 
     def _can_meet(self, shortages: pd.DataFrame) -> pd.DataFrame:
         """Rows of shortages that last beyond the arrival of an order."""
@@ -226,7 +224,7 @@ class Requirement:
             gpus = self._short_from(time) if found else self.to_order()
             if gpus > ordered:
                 end = short["end"][short["begin"] <= time].iloc[-1]
-                found.append(Order(gpus - ordered, time, end, self._due(time, self.log_end)))
+                found.append(Order(gpus - ordered, time, end, self._due(time)))
                 ordered = gpus
         return found
 
@@ -324,7 +322,7 @@ def headline(
         "shortfall": math.ceil(requirement.shortfall),
         "basis": basis,
         "first_crossing": _iso(requirement.first_crossing()),
-        "order_by": _iso(requirement.order_due(facts["last"])),
+        "order_by": _iso(requirement.order_by()),
         "to_order": to_order,
         "to_order_as_one_pool": to_order,
         "orders_as_one_pool": order_numbers(None, requirement.orders(), settings.longest_lead_time),
@@ -458,6 +456,8 @@ def evaluated_series(selected: SelectedForecast, series: str, models: list[str])
 #: A month later is the next time that a monthly report is looked at.
 _LATER = pd.Timedelta("30D")
 _WEEK = pd.Timedelta("7D")
+#: Of the shortest day, on which the clock is put forward.
+_HOURS_A_DAY = 23.0
 
 
 def compare_orders(
@@ -478,7 +478,8 @@ def compare_orders(
     demand beyond the forecast as in its last four weeks: ``share_in_time`` and ``mean_wait_h`` (of the jobs of that
     time, missing without a target for waits), ``idle_share`` (expected idle GPU-hours over those there),
     ``unmet_share`` (expected GPU-hours beyond the GPUs over those of demand), and ``cost`` (GPUs at the reserved price,
-    demand beyond them at the price on demand; missing without prices).
+    demand beyond them at the price on demand; missing without prices). The last three are missing where the plan is
+    shorter than a day.
     """
     plan, gpus = requirement.plans[MEAN], requirement.to_order()
     dates = [log_end, log_end + _LATER] if gpus else []
@@ -493,6 +494,8 @@ def compare_orders(
     there = requirement.installed_at(bins) + table["order"].to_numpy()[:, None] * np.array(arrived)
     outcomes = pd.DataFrame([_outcome(requirement, place, hours[place], gpus, settings) for gpus in there])
     outcomes["cost"] += _beside_mean(requirement, bins, hours[place], settings, cost)
+    if hours.sum() < _HOURS_A_DAY:  # some hours, of the night or of the day, say nothing of the others
+        outcomes[:] = np.nan
     # An order of now is there in all of the four weeks, a later one in none that count.
     at_once = table["order"].where(table["order_on"] == log_end, 0)
     table["risk"] = [need.risk(requirement.installed_later + gpus, requirement.arrival) for gpus in at_once]

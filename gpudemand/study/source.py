@@ -13,11 +13,18 @@ import pandas as pd
 
 from gpudemand._array import STRING
 from gpudemand._tables import printable
-from gpudemand._validation import InputError, UnlikelyJobsWarning, as_pandas, check_usage, stack_level
+from gpudemand._validation import (
+    InputError,
+    UnlikelyJobsWarning,
+    UnlikelyUsageWarning,
+    as_pandas,
+    check_usage,
+    stack_level,
+)
 from gpudemand.forecast.panel import infer_freq, mean_step
 from gpudemand.jobs.columns import name_of_part, path_part
 from gpudemand.jobs.plausibility import complete_period_of, doubts, unlikely_jobs
-from gpudemand.jobs.schema import COLUMNS, FINISHED
+from gpudemand.jobs.schema import COLUMNS, DOUBTS, FINISHED
 from gpudemand.jobs.table import as_jobs, begin_times, check_jobs, checked_as_of, gave_up, start_times
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.planning.need import WINDOW, NeedForecast, WaitTarget, forecast_need, forecast_peaks
@@ -201,10 +208,10 @@ class JobSource:
 
     def unlikely(self) -> list[str]:
         """What `read_jobs` doubts, and what is unlikely in the jobs themselves; see `unlikely_jobs`."""
-        said = [*doubts(self.jobs.attrs), *unlikely_jobs(self.jobs, self.settings.total_installed), *self._silence()]
+        said = [*doubts(self.jobs.attrs), *unlikely_jobs(self.jobs, self.settings.total_installed), *self.silence()]
         return list(dict.fromkeys(said))
 
-    def _silence(self) -> list[str]:
+    def silence(self) -> list[str]:
         """Sentence on a last window of the period in which nothing was recorded, as never before for so long."""
         jobs, until = self.jobs, self.settings.end
         newest = jobs[["submit", "start", "end"]].max().max()
@@ -315,10 +322,10 @@ class SeriesSource:
         keys = keys if set(keys) <= {*BY} - {"total"} else ("user",)
         wide = rename_series(wide, keys, settings.type_aliases, attrs)
         end = (last + step if freq is None else bin_ends(last, freq))[0]
-        end = min(
-            end, parse_timestamp(attrs.get("until", end), zone)
-        )  # the last bin of `usage_series` may not be whole
         until = end if settings.until is None else min(parse_timestamp(settings.until, zone, "until"), end)
+        recorded = parse_timestamp(attrs.get("until", end), zone)  # the last bin of `usage_series` may not be whole
+        if until > recorded:
+            until, attrs = recorded, _doubting_rows_after(recorded, local, attrs)
         by = settings.by if settings.by == "total" or settings.by in keys else keys[0]
         wide = wide[wide.index < until]
         if wide.empty or not wide.max(axis=None) > 0:
@@ -456,6 +463,10 @@ class SeriesSource:
         """What the source of the samples doubts."""
         return doubts(self.attrs)
 
+    def silence(self) -> list[str]:
+        """None: the period ends with the last sample."""
+        return []
+
     def with_fractions_apart(self) -> SeriesSource:
         """Series of time-sliced GPUs apart from those of whole ones, where a store tells them; or else itself."""
         if "gpu_type" not in self.keys or not _tells(self.attrs, "shared"):
@@ -464,6 +475,20 @@ class SeriesSource:
         whole = self.wide.sub(shared, fill_value=0.0)[self.wide.columns]
         marked = shared.rename(columns=lambda name: mark_type(str(name), self.keys.index("gpu_type")))
         return replace(self, wide=pd.concat([whole, marked], axis=1), wanted=None)
+
+
+def _doubting_rows_after(until: pd.Timestamp, times: pd.Series, attrs: dict[str, object]) -> dict[str, object]:
+    """The attributes of usage, with a doubt, of which this warns, where rows begin after the end that they name."""
+    beyond = times[times >= until]
+    if beyond.empty:
+        return attrs
+    said = (
+        f"{len(beyond):,} of {format_number_of('row', len(times))} of this usage, from {beyond.min()} on, do not "
+        f"count: its attrs['until'], {until}, says that it was recorded until then. If they are right, remove that: "
+        "usage.attrs.pop('until')."
+    )
+    warnings.warn(said, UnlikelyUsageWarning, stacklevel=stack_level())
+    return attrs | {DOUBTS: [*doubts(attrs), said]}
 
 
 def _samples(table: pd.DataFrame) -> pd.DataFrame:

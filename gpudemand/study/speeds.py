@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
 
 from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.datasets.devices import device
+from gpudemand.planning.quantiles import Z95
 from gpudemand.planning.run_time import fixed_length
 from gpudemand.planning.scenarios import MeasuredRunTimes
 from gpudemand.study.pools import UNKNOWN
 
 if TYPE_CHECKING:
     from gpudemand.study.study import Study
-
-Z95 = float(norm.ppf(0.95))
 
 
 class RunTimes(NamedTuple):

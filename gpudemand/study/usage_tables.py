@@ -149,7 +149,7 @@ class UsageTables:
 
     `total`: ``mean`` of the GPUs wanted (held where the log has no submit times) and ``peak`` of the GPUs held, where
     it is known; `held`: their mean; both of whole bins only. `groups`: mean GPUs held per day, or per bin where that is
-    longer. `hourly`: by all jobs, where it is known. `max_held`: see `usual_most`.
+    longer. `hourly`: by all jobs, where it is known. `max_held`: see `usual_most_held`.
     """
 
     total: pd.DataFrame
@@ -164,8 +164,7 @@ def compute_usage_tables(source: Source, skipped: Skipped | None = None) -> Usag
     """Series and tables of a source; `skipped` gets the reason where peaks within a bin are not known."""
     freq, by = source.settings.freq, source.settings.by
     held = source.usage(None, freq, "gpus")
-    max_held = whole_gpus(source.most_held(None).max())
-    if not max_held:
+    if not source.most_held(None).max():
         raise InputError(_nothing_held(source.jobs))
     mean = held if source.demand == "gpus" else source.usage(None, freq, source.demand)
     series = {MEAN: mean}
@@ -176,7 +175,7 @@ def compute_usage_tables(source: Source, skipped: Skipped | None = None) -> Usag
     total.attrs = dict(mean.attrs)
     groups = source.usage(by, _display_freq(source.settings), "gpus", partial=True)
     hourly = attempt(HOURLY, lambda: source.usage(None, "h", "gpus"))
-    most = usual_most(None if peak is None else peak["y"], max_held)
+    most = whole_gpus(usual_most_held(source).max())
     return UsageTables(total, held, groups, hourly, most, log_tables(source, held))
 
 
@@ -196,15 +195,28 @@ def _nothing_held(jobs: pd.DataFrame) -> str:
     )
 
 
-def usual_most(peaks: pd.Series | None, most: float) -> float:
-    """GPUs held at once in at least three bins, which stand for those installed where no number is given.
+def usual_most_held(source: Source, by: str | None = None) -> pd.Series:
+    """GPUs that stand for those installed where no number is given, of all or by name: see `usual_most`."""
+    most = source.most_held(by)
+    try:
+        peaks = source.usage(by, "D", "gpus_peak")
+    except InputError:  # usage in longer steps than parts of days
+        return most
+    daily = {str(name): rows for name, rows in peaks.groupby("unique_id")["y"]}
+    none = pd.Series(dtype=float)
+    return pd.Series({name: usual_most(daily.get(str(name), none), held) for name, held in most.items()}, dtype=float)
 
-    The most ever held may be one mistyped job; of fewer than four weeks of days, and without peaks, it is taken.
+
+def usual_most(peaks: pd.Series, most: float) -> float:
+    """GPUs held at once on at least three days, from the peaks of days; if fewer had any, the least of these.
+
+    The most ever held, which may be one mistyped job, is taken of fewer than four weeks.
 
     >>> usual_most(pd.Series([64.0] * 30 + [8000.0]), 8000.0), usual_most(pd.Series([8.0, 64.0]), 64.0)
     (64.0, 64.0)
     """
-    return most if peaks is None or peaks.count() < 28 else whole_gpus(float(peaks.nlargest(3).iloc[-1]))
+    held = peaks[peaks > 0]
+    return most if peaks.count() < 28 or held.empty else float(held.nlargest(3).iloc[-1])
 
 
 def held_and_wanted(usage: UsageTables) -> pd.DataFrame:

@@ -20,12 +20,12 @@ from gpudemand.planning.capacity import SHARES
 from gpudemand.planning.need import NeedForecast, WaitTarget, wait_target
 from gpudemand.planning.programmes import PlannedWork, Programme
 from gpudemand.planning.purchases import work_that_needs
-from gpudemand.planning.quantiles import pick_model
+from gpudemand.planning.quantiles import Z95, pick_model
 from gpudemand.planning.wait_plan import WaitPlan, curve_gpus, wait_curve
 from gpudemand.study.selection import SelectedForecast
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import Source, tells_waits
-from gpudemand.study.usage_tables import MEAN, PEAK, WAIT, UsageTables, period_end
+from gpudemand.study.usage_tables import MEAN, PEAK, WAIT, UsageTables, period_end, usual_most_held
 from gpudemand.units import SECONDS_PER_HOUR, parse_duration
 from gpudemand.usage.bins import calendar_range
 from gpudemand.usage.waits import checked_wait_tables, share_beside_idle
@@ -37,7 +37,7 @@ _SHARES = (np.arange(100) + 0.5) / 100
 #: Those between which the work is interpolated.
 _WORK_QUANTILES = np.array([0.0, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0])
 #: Standard normal deviates that a distribution is summed over.
-_Z, _Z95 = np.linspace(-4.0, 4.0, 321), float(norm.ppf(0.95))
+_Z = np.linspace(-4.0, 4.0, 321)
 _SECONDS = ("median_wait_s", "mean_wait_s", "p95_wait_s")
 
 
@@ -70,13 +70,13 @@ def compute_waits(source: Source, usage: UsageTables, settings: Settings) -> Wai
 
 
 def _in_service(source: Source, usage: UsageTables, settings: Settings) -> float | dict[str, float]:
-    """GPUs installed, as far as one number tells them, or by type, where jobs name several, else the most held.
+    """GPUs installed, as far as one number tells them, or by type, where jobs name several, else as `usual_most_held`.
 
     Types that held more than a stated total, each at its own time, are no parts of it that stand apart.
     """
     given, held = settings.installed, {}
     if len(source.names("gpu_type")) > 1:
-        held = {str(name): float(most) for name, most in source.most_held("gpu_type").items()}
+        held = {str(name): float(most) for name, most in usual_most_held(source, "gpu_type").items()}
     if isinstance(given, Mapping) and settings.pool == "gpu_type":
         held |= {name: float(count) for name, count in given.items() if not isinstance(count, pd.Series)}
     if isinstance(given, (int, float)) and sum(held.values()) > given:
@@ -196,7 +196,7 @@ class Need:
         if self.costs_known or low == high:
             return np.array([middle]), np.ones(1)
         z = _Z[:: len(_Z) // 40]
-        reach = np.where(z < 0, middle - low, high - middle) / _Z95
+        reach = np.where(z < 0, middle - low, high - middle) / Z95
         return np.maximum(middle + z * reach, 0.0), _density(z)
 
     def _extra(self, begin: pd.Timestamp) -> FloatArray:
@@ -235,7 +235,7 @@ class Need:
             return middle, middle, middle
         low, high = (
             pd.concat([each.jobs(side * part / total) for each, part in zip(self.programmes, spreads, strict=True)])
-            for side in (-_Z95, _Z95)
+            for side in (-Z95, Z95)
         )
         return low, middle, high
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import math
 from contextlib import nullcontext
 from fractions import Fraction
@@ -364,7 +365,7 @@ def test_tasks_of_an_array_wait_no_more_once_they_start(write) -> None:
 def test_a_list_of_tasks_that_slurm_cut_short_is_no_job_step(tmp_path) -> None:
     rows = ["7_[1,3,...%2]|ada|PENDING|2026-01-01T00:00:00|Unknown|Unknown||gres/gpu=2"]
     rows += ["6.batch|ada|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:00:00|2026-01-01T01:00:00|gres/gpu=2|"]
-    (tmp_path / "jobs.psv").write_text("\n".join(["JobID|User|State|Submit|Start|End|AllocTRES|ReqTRES", *rows]))
+    (tmp_path / "jobs.psv").write_text("\n".join(["JobID|User|State|Submit|Start|End|AllocTRES|ReqTRES", *rows, ""]))
     with pytest.warns(RejectedRowsWarning, match="1 of 2 rows left out"):
         jobs = read_jobs(tmp_path / "jobs.psv", format="sacct", tz="UTC")
     assert jobs["job_id"].tolist() == ["7_[1,3,...%2]"]
@@ -385,11 +386,30 @@ def test_a_list_of_tasks_that_slurm_cut_short_is_no_job_step(tmp_path) -> None:
 def test_what_a_row_leaves_open_is_said(write, row: str, said: str) -> None:
     day = "2026-03-02T"
     whole = f"0|u|COMPLETED|{day}08:00:00|{day}08:00:00|{day}10:00:00|gres/gpu=2\n"
-    log = "JobID|User|State|Submit|Start|End|ReqTRES\n" + whole + row.format(d=day)
+    log = "JobID|User|State|Submit|Start|End|ReqTRES\n" + whole + row.format(d=day) + "\n"
     with pytest.warns(UnlikelyJobsWarning, match=said) if said else nullcontext():
         read_jobs(write(log), "sacct", tz="UTC")
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_last_line_that_may_be_cut_off_is_said(tmp_path, packed: bool) -> None:
+    row = "{}|u|COMPLETED|2026-03-02T08:00:00|2026-03-02T08:00:00|2026-03-02T10:00:00|gres/gpu=16\n"
+    whole = "JobID|User|State|Submit|Start|End|AllocTRES\n" + row.format(1) + row.format(2)
+    path = tmp_path / "log.psv"
+    path.write_bytes(gzip.compress(whole.encode()) if packed else whole.encode())
+    assert read_jobs(path, "sacct", tz="UTC")["gpus"].tolist() == [16, 16]
+    cut = path.read_bytes()[:-2]
+    path.write_bytes(cut)
+    if packed:
+        with pytest.raises(InputError, match="cut off or damaged"):
+            read_jobs(path, "sacct", tz="UTC")
+        return
+    with pytest.warns(UnlikelyJobsWarning, match="its last field may be cut off"):
+        jobs = read_jobs(path, "sacct", tz="UTC")
+    assert jobs["gpus"].tolist() == [16, 1]
+    assert "copy the file again" in jobs.attrs["doubts"][0]
+
+
 def test_a_stopped_job_of_slurm_keeps_what_it_holds(write) -> None:
-    log = "JobID|User|State|Submit|Start|End|AllocTRES\n1|u|STOPPED|{d}08:00:00|{d}08:00:00|Unknown|gres/gpu=2"
+    log = "JobID|User|State|Submit|Start|End|AllocTRES\n1|u|STOPPED|{d}08:00:00|{d}08:00:00|Unknown|gres/gpu=2\n"
     assert read_jobs(write(log.format(d="2026-03-02T")), "sacct", tz="UTC")["status"].tolist() == ["running"]

@@ -7,6 +7,7 @@ import pytest
 from gpudemand import usage_series
 from gpudemand._validation import InputError
 from gpudemand.jobs import read_jobs
+from gpudemand.jobs.plausibility import without_impossible_use
 from gpudemand.jobs.schema import COLUMNS
 from gpudemand.jobs.table import as_jobs, check_jobs, rejections, submitted_again, superseded
 
@@ -49,6 +50,16 @@ def test_each_bad_row_has_its_reason() -> None:
         "finished without an end time",
         "no submit or start time",
     ]
+
+
+def test_errors_and_warnings_number_rows_as_iloc_does() -> None:
+    times = day(1, 2, 3)
+    jobs = pd.DataFrame({"user": "u", "start": times, "end": times + pd.Timedelta("1h"), "gpus": [1.0, 1.0, -1.0]})
+    with pytest.raises(InputError, match=r"the first at jobs\.iloc\[2\]; repair or drop them"):
+        check_jobs(jobs.set_axis([7, 8, 9]))
+    jobs = jobs.assign(gpus=1.0, used_gpu_seconds=[0.0, 0.0, -5.0]).set_axis([7, 8, 9])
+    _, said = without_impossible_use(check_jobs(jobs))
+    assert "(jobs.iloc[2]: -5)" in said[0]
 
 
 def test_the_latest_record_of_a_run_is_used() -> None:

@@ -52,6 +52,7 @@ def test_the_end_is_told_once():
     numbers = {"log_end": "2026-04-30T00:00:00+00:00"}
     (text,) = times_without_use(numbers, {"usage": usage, "usage_shares": shares})
     assert text.startswith("The last use of a GPU was on 20 Apr 2026; the 10 days")
+    assert times_without_use(numbers, {"usage": usage, "usage_shares": shares}, ended=True) == []
     (text,) = times_without_use(numbers, {"usage": usage})
     assert text.startswith("Next to no GPU was held from 20 Apr 2026 to 29 Apr 2026: 10 days")
 

@@ -21,7 +21,7 @@ from gpudemand.study.selection import select_and_forecast
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import JobSource
 from gpudemand.study.study import Study
-from gpudemand.study.usage_tables import MEAN, compute_usage_tables
+from gpudemand.study.usage_tables import MEAN, compute_usage_tables, usual_most_held
 from gpudemand.study.waits import needed_gpus
 from tests.report.conftest import make_log, renamed, requirement_of
 from tests.report.test_earlier import SCHEMA
@@ -94,7 +94,9 @@ def test_shortfall_is_by_type_where_installed_is(log, selected):
     assert table.loc["A100", "shortfall"] == 0
     assert pd.isna(table.loc["A100", "order_by"])
     assert table.loc["H100", "shortfall"] == table.loc["H100", "required"] - 5
-    assert table.loc["H100", "first_crossing"] - table.loc["H100", "order_by"] == pd.Timedelta("10D")
+    assert (
+        table.loc["H100", "order_by"] == requirement.log_end > table.loc["H100", "first_crossing"] - pd.Timedelta("10D")
+    )
     assert table.loc[ALL, "installed"] == 1005
     a100, h100 = (int(table.loc[name, "required"]) for name in ("A100", "H100"))
     text = f"H100 {h100} ({h100 - 5} short), A100 {a100}; {h100 + a100} in total; H100 runs short first, on "
@@ -190,16 +192,6 @@ def test_a_type_may_change_in_time(log, selected):
     assert table.loc["A100", "shortfall"] == 0
 
 
-def test_installed_of_a_type_defaults_to_the_whole_gpus_held_at_most(log, selected):
-    types, _ = plan(log, selected)
-    most = (
-        compute_usage_tables(JobSource.of(log, Settings(horizon=7)))
-        .tables["gpu_types"]
-        .set_index("gpu_type")["gpus_peak"]
-    )
-    assert types.table.set_index("gpu_type").loc[most.index, "installed"].to_dict() == np.ceil(most).to_dict()
-
-
 def test_shortfall_of_a_type_is_missing_where_only_the_sum_is_installed(log, selected):
     types, _ = plan(log, selected, installed=10.0)
     dependent = types.table.set_index("gpu_type")[["installed", "shortfall", "first_crossing", "order_by"]]
@@ -224,6 +216,18 @@ def test_one_type_is_one_pool(log, selected):
         plan(renamed(log, gpu_type="H100"), selected)
 
 
+def test_one_mistyped_job_is_not_taken_for_what_is_installed_of_its_type(log, selected):
+    typo = log.iloc[[len(log) // 2]].assign(job_id="typo", gpu_type="A100", gpus=8000)
+    with_typo = pd.concat([log, typo], ignore_index=True)
+    with_typo.attrs = dict(log.attrs)
+    before, after = (usual_most_held(JobSource.of(jobs, Settings()), "gpu_type") for jobs in (log, with_typo))
+    most = JobSource.of(log, Settings()).most_held("gpu_type")
+    assert before["A100"] <= after["A100"] <= most["A100"] < 8000
+    assert before["H100"] == after["H100"] < most["H100"]
+    installed = plan(log, selected)[0].table.set_index("gpu_type")["installed"]
+    assert installed[before.index].to_dict() == np.ceil(before).to_dict()
+
+
 def test_each_type_has_its_lead_time_and_the_whole_the_longest(log, selected):
     leads = {"A100": "5D", "H100": "20W"}
     settings = Settings(horizon=7, lead_time=leads, installed={"A100": 5.0, "H100": 5.0})
@@ -231,8 +235,9 @@ def test_each_type_has_its_lead_time_and_the_whole_the_longest(log, selected):
     whole = requirement_of(source, selected), needed_gpus(source, (), source.settings)
     types = plan_gpu_types(source, selected, None, *whole, source.settings)
     table = types.table.set_index("gpu_type")
-    ahead = (table["first_crossing"] - table["order_by"]) / pd.Timedelta("1D")
-    assert ahead.to_dict() == table["lead_time_days"].to_dict() == {ALL: 140, "H100": 140, "A100": 5}
+    assert table["lead_time_days"].to_dict() == {ALL: 140, "H100": 140, "A100": 5}
+    due = table["first_crossing"] - pd.to_timedelta(table["lead_time_days"], unit="D")
+    assert table["order_by"].tolist() == [max(time, whole[0].log_end) for time in due]
     later = types.table.assign(
         first_crossing=[*types.table["first_crossing"][:-1], pd.Timestamp("2026-01-01", tz="UTC")]
     )
@@ -261,6 +266,10 @@ def test_a_lead_time_or_price_that_a_type_lacks_is_named(log):
         ),
         ({"prices": {"H100": (1.0, 2.0)}}, "prices has no value for 'A100'. It needs one for each"),
         ({"installed": {"A100": 4.0, "H200": 4.0}}, "installed has no value for 'H100'. It needs one for each"),
+        (
+            {"installed": {"A10O": pd.Series([8.0], pd.to_datetime(["2026-01-01"], utc=True))}},
+            "It needs one for each GPU type in the log: A100, H100; 0 for a retired one.",
+        ),
         ({"installed": {"a-100": 4.0, "H100": 4.0}}, "has 'a-100', which is called 'A100' in this log; give one"),
         ({"prices": dict.fromkeys(("A100", "H100", "h100"), (1.0, 2.0))}, "prices has 'h100', which is called 'H100'"),
         ({"installed": dict.fromkeys(("A100", "H100", "L40S", "l40s"), 4.0)}, "'l40s', which is called 'L40S' there"),

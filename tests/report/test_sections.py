@@ -122,7 +122,8 @@ def test_requirement_grows_with_probability_and_equals_the_plan_at_its_level(pla
     assert risk["required"].is_monotonic_increasing
     assert risk["required"].iloc[2] == planned[2].required
     known = risk.dropna(subset="first_crossing")
-    assert ((known["first_crossing"] - known["order_by"]) == pd.Timedelta("10D")).all()
+    due = known["first_crossing"] - pd.Timedelta("10D")
+    assert known["order_by"].tolist() == [max(time, planned[2].log_end) for time in due]
     assert str(risk["order_by"].dtype) == "datetime64[ns, UTC]"
 
 

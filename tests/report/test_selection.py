@@ -140,10 +140,10 @@ def test_requirement_counts_as_an_order_arrives(selected):
     assert table.loc["peak", "target_utilization"] == 1
     assert requirement.required == np.ceil(need.quantile(0.95, 10)) == table.loc["peak", "required"]
     assert requirement.required - 43 == requirement.shortfall == requirement.to_order()
-    assert requirement.order_due(needed.log_end) == needed.log_end
+    assert requirement.order_by() == needed.log_end
     ample = plan_requirement(requirement.forecast, 51.0, replace(settings, installed=60))
     assert (ample.to_order(), ample.shortfall) == (0, 0)
-    assert pd.isna(ample.order_due(needed.log_end))
+    assert pd.isna(ample.order_by())
 
 
 @pytest.mark.slow

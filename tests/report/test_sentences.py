@@ -50,11 +50,11 @@ LOG = LOG.assign(
 )
 PLANS = pd.DataFrame({"plan": [1200.0, 1100.0], "need": [1000.0, 1150.0], "rule": [1150.0, 1150.0]})
 TABLES = {"log": LOG, "order_backtest": PLANS}
-WAITS = pd.DataFrame({"median_wait_h": [0.0], "p95_wait_h": 1.0, "share_over_1h": 0.05})
+WAITS = pd.DataFrame({"median_wait_h": [0.0], "mean_wait_h": 0.2, "p95_wait_h": 1.0, "share_over_1h": 0.05})
 NUMBERS |= {f"required_p{p}": 1000 + p for p in (50, 90, 95, 99)} | {"share_over": 0.02}
 NUMBERS |= {"peak_bin": "2026-07-20T00:00:00+00:00", "peak_bin_median": 800.0}
 NUMBERS |= {"required_lo": 900, "required_hi": 1004, "risk_without_order": 0.2, "availability": 1.0, "stuck_jobs": 0}
-NUMBERS |= {"past_windows": 35, "tells_growth": True}
+NUMBERS |= {"past_windows": 35, "tells_growth": True, "log_begin": "2025-10-01T00:00:00+00:00"}
 NUMBERS |= {"rule": 980}
 NUMBERS |= {"order_arrives": "2026-09-30T00:00:00+00:00", "waits_beside_idle": None}
 NUMBERS |= {"wait": "1h", "wait_share": 0.9, "peak_bin_lo_95": 700.0, "peak_bin_hi_95": 1004.0}
@@ -168,6 +168,7 @@ def test_order_date_is_past_future_or_never():
     [
         ({}, "better than the best naive method's 13.1%"),
         ({"wape": 0.2}, "not better than"),
+        ({"wape": 0.1307, "best_naive_wape": 0.1311}, "WAPE 13.1% on the evaluation windows, not better than"),
         ({"model": "SeasonalNaive"}, "It is a naive method"),
         ({"wape": None}, "WAPE is undefined"),
     ],
@@ -176,11 +177,31 @@ def test_model_is_compared_with_the_best_naive_method(changes, text):
     assert text in sentences.model_accuracy(changed(**changes))
 
 
-def test_caveats_name_kind_rejections_unknowns_and_a_short_horizon():
+def test_caveats_name_kind_rejections_and_unknowns():
     text = " ".join(caveats(NUMBERS, BacktestWindows(4, 2), TABLES, Skipped()))
-    for part in ("synthetic", "100 of 1,000 rows (10.0%)", "2 jobs finished at an unknown time", "90 days", "56 bins"):
+    for part in ("synthetic", "100 of 1,000 rows (10.0%)", "2 jobs finished at an unknown time", "56 bins"):
         assert part in text
-    assert "arrive" not in " ".join(caveats(changed(lead_time="7D"), BacktestWindows(4, 2), TABLES, Skipped()))
+
+
+def test_caveats_say_nothing_that_the_page_has_said():
+    numbers, tables = changed(wape=0.9), TABLES | {"waits": WAITS, "log": LOG.assign(unknown_start=3)}
+    said = [*summarize(numbers, tables, "segment"), sentences.accuracy_warning(numbers)]
+    assert short_horizon(numbers) in said
+    assert any("would have sufficed" in text for text in said)
+    assert any("Of 3 jobs it does not tell the start" in text for text in said)
+    later = caveats(numbers, BacktestWindows(4, 2), tables, Skipped())
+    assert not {*said} & {*later}
+    assert not [text for text in later if "WAPE" in text or "unknown time: counted as held" in text]
+
+
+def test_demand_that_waited_is_known_where_the_log_tells_it():
+    held, wanted = (
+        " ".join(caveats(NUMBERS, BacktestWindows(4, 2), tables, Skipped()))
+        for tables in (TABLES, TABLES | {"wanted": pd.DataFrame()})
+    )
+    assert "what waited, or was not submitted, because the cluster was full" in held
+    assert "waited" not in wanted
+    assert "What was not submitted because the cluster was full (censored demand) is not known." in wanted
 
 
 @pytest.mark.parametrize(
@@ -247,7 +268,9 @@ def test_the_basis_names_target_range_and_where_the_number_installed_is_from():
     assert (
         "between 900 and 1,004 (90%); a rule of one line, 1.15 times the need of the last eight weeks, says 980" in said
     )
-    assert said.endswith("GPUs installed: not given; what was held at once, on at least three days, is taken for it.")
+    assert said.endswith("GPUs installed: not given; what was held at once on at least three days is taken for it.")
+    short = sentences.basis(changed(log_begin="2026-06-20T00:00:00+00:00"))
+    assert short.endswith("GPUs installed: not given; the most that was held at once is taken for it.")
     assert "the most GPUs held at once in four weeks" in sentences.basis(changed(basis="peak"))
 
 
@@ -349,17 +372,19 @@ def test_waits_beside_idle_gpus_are_told_apart():
     assert sentences.waits_beside_idle(NUMBERS) == sentences.waits_beside_idle({"waits_beside_idle": 0.004}) == ""
     text = " ".join(summarize(changed(waits_beside_idle=0.4), TABLES | {"waits": WAITS}, "segment"))
     assert "40% was beside as many idle GPUs" in text
+    short = {"waits": WAITS.assign(mean_wait_h=0.001)}
+    assert "idle GPUs" not in " ".join(summarize(changed(waits_beside_idle=0.4), TABLES | short, "segment"))
 
 
-def test_caveats_state_plan_backtest_and_undercoverage():
-    text = " ".join(caveats(NUMBERS, BacktestWindows(4, 2), TABLES, Skipped()))
+def test_the_page_states_plan_backtest_and_undercoverage():
+    text = " ".join([*caveats(NUMBERS, BacktestWindows(4, 2), TABLES, Skipped()), *summarize(NUMBERS, TABLES, "")])
     assert "1 would have sufficed (95% were promised), with 1.08 times the GPUs needed" in text
     assert "too narrow" not in text
     assert "too narrow: the 95% interval contained 81%" in " ".join(
         caveats(changed(coverage_95=0.81), BacktestWindows(4, 2), TABLES, Skipped())
     )
     none = {**TABLES, "order_backtest": PLANS.head(0)}
-    assert "would have sufficed" not in " ".join(caveats(NUMBERS, BacktestWindows(4, 2), none, Skipped()))
+    assert "would have sufficed" not in " ".join(summarize(NUMBERS, none, ""))
     assert "90% are counted on" in " ".join(caveats(changed(availability=0.9), BacktestWindows(4, 2), none, Skipped()))
 
 

@@ -85,7 +85,7 @@ def test_shards_of_a_named_card_are_fractions_of_it(tmp_path):
     rows = ["JobIDRaw|User|State|Submit|Start|End|AllocTRES"]
     for number, tres in enumerate(("gres/shard:h100=1", "gres/mps:h100=50", "gres/gpu:h100=1", "gres/shard:h100=4")):
         rows.append(f"{number}|ada|COMPLETED|1772000000|1772000000|1772003600|{tres}")
-    (tmp_path / "dump.psv").write_text("\n".join(rows))
+    (tmp_path / "dump.psv").write_text("\n".join([*rows, ""]))
     jobs = gd.read_jobs(tmp_path / "dump.psv", format="sacct", tz="UTC", shards_per_gpu=4)
     assert mark_fractions(jobs)["gpu_type"].tolist() == ["h100 (fraction)"] * 2 + ["h100"] * 2
 
