@@ -20,7 +20,7 @@ from .scenarios import (
     WhatIf,
 )
 from .training_run_time import CostStepTime, TrainingRunTime, costs_against_log, run_time_ratios
-from .wait_plan import PooledWaitPlan, WaitPlan, plan_waits
+from .wait_plan import WaitPlan, plan_waits
 from .waits import effective_capacity, expected_queueing
 
 __all__ = [
@@ -32,7 +32,6 @@ __all__ = [
     "MeasuredRunTimes",
     "MoreUsers",
     "MoveTo",
-    "PooledWaitPlan",
     "Precision",
     "Programme",
     "Purchase",

@@ -15,7 +15,7 @@ from gpudemand._validation import InputError, check_choice, check_list, check_nu
 from gpudemand.forecast.panel import infer_freq
 from gpudemand.metrics import check_forecast
 from gpudemand.planning.quantiles import QuantileTable, ratios_to_mean
-from gpudemand.planning.wait_plan import PooledWaitPlan, WaitPlan, plan_waits
+from gpudemand.planning.wait_plan import WaitPlan, plan_waits
 from gpudemand.units import WEEK, format_count, parse_duration
 from gpudemand.usage.bins import bin_ends
 
@@ -445,7 +445,7 @@ def plan_capacity(
     wait_share: float = 0.9,
     jobs: pd.DataFrame | None = None,
     held: pd.DataFrame | None = None,
-) -> CapacityPlan | WaitPlan | PooledWaitPlan:
+) -> CapacityPlan | WaitPlan:
     """Required GPUs, first shortfall and order date from a demand forecast.
 
     The requirement of a bin is the quantile of demand at `service_level`, divided by `target_utilization` and rounded
@@ -474,8 +474,8 @@ def plan_capacity(
         of a week are short; 0 lets a single bin decide. A plan that is only short more rarely prints ``rarely``.
     wait : str or Timedelta, optional
         Plan for waits instead of utilization: the GPUs with which a share `wait_share` of the jobs starts within this
-        time, by `plan_waits` with the other arguments as they are there; the target utilization, the lead time,
-        `short_share` and `held` do not apply then.
+        time, by `plan_waits` with the other arguments as they are there, of one series; the target utilization, the
+        lead time, `short_share` and `held` do not apply then.
     wait_share : float in (0, 1), default=0.9
         Only with `wait`.
     jobs : DataFrame, optional
@@ -486,7 +486,7 @@ def plan_capacity(
 
     Returns
     -------
-    CapacityPlan, or with `wait` a WaitPlan, or with `wait` and a mapping a PooledWaitPlan
+    CapacityPlan, or with `wait` a WaitPlan
 
     Raises
     ------
@@ -511,10 +511,8 @@ def plan_capacity(
         _refuse({"wait_share": wait_share, "jobs": jobs}, "is for a plan with wait=, which is not given")
         return plan_utilization(forecast, installed=installed, unit=unit, **limits, **targets)
     _refuse(limits, "does not apply to a plan with wait=")
-    if isinstance(installed, pd.Series) and isinstance(installed.index, pd.DatetimeIndex):
-        raise InputError(
-            "waits are planned for a constant number of GPUs installed, or one a pool, not for a Series in time."
-        )
+    if isinstance(installed, (Mapping, pd.Series)):
+        raise InputError("waits are planned for a constant number of GPUs installed in one pool; give that number.")
     if jobs is None or unit != "gpus":
         raise InputError("wait= needs a log of jobs, of which coming ones are drawn, and a forecast in GPUs.")
     return plan_waits(forecast, jobs, installed=installed, wait=wait, wait_share=wait_share, **targets)

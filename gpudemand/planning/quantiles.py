@@ -154,11 +154,6 @@ def time_step(times: pd.Series) -> pd.Timedelta:
     return first[1] - first[0] if len(first) > 1 else DAY
 
 
-def deviation(jobs: pd.DataFrame, until: pd.Timestamp, step: pd.Timedelta) -> float:
-    """Variance of GPUs wanted in bins around the profile of the week."""
-    return _residual(jobs, until, step)[1]
-
-
 def _residual(jobs: pd.DataFrame, until: pd.Timestamp, step: pd.Timedelta) -> tuple[FloatArray, float]:
     usage = usage_series(jobs, by=None, freq=to_offset(step), value="wanted", until=until, partial=False)
     place = np.arange(len(usage)) % max(round(WEEK / step), 1)

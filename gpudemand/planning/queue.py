@@ -69,7 +69,7 @@ def _is_mapping(capacity: Capacity) -> TypeGuard[Mapping[str, Gpus]]:
     return isinstance(capacity, (Mapping, pd.Series)) and not is_over_time
 
 
-def pool_names(jobs: pd.DataFrame, pools: Iterable[str], label: str = "capacity") -> NDArray[np.object_]:
+def pool_names(jobs: pd.DataFrame, pools: Iterable[str]) -> NDArray[np.object_]:
     """Pool of each job, from the first column of `POOLED_BY` whose names are all pools."""
     known, missing = {str(name) for name in pools}, {}
     for column in POOLED_BY:
@@ -80,11 +80,11 @@ def pool_names(jobs: pd.DataFrame, pools: Iterable[str], label: str = "capacity"
                 return names.to_numpy(dtype=object)
             missing[column] = strange
     if not missing:
-        raise InputError(f"{label} is given by pool, but no job has a {' or '.join(POOLED_BY)}; give one number.")
+        raise InputError(f"capacity is given by pool, but no job has a {' or '.join(POOLED_BY)}; give one number.")
     column = min(missing, key=lambda name: len(missing[name]))
     name = missing[column].iloc[0]
     hint = nearest(name, known)
-    raise InputError(f"{label} says nothing about {column} {shorten(name)!r}.{hint} It needs a number for each pool.")
+    raise InputError(f"capacity says nothing about {column} {shorten(name)!r}.{hint} It needs a number for each pool.")
 
 
 def _over_time(label: str, gpus: Gpus) -> tuple[IntArray, FloatArray]:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from gpudemand._array import FloatArray
-from gpudemand._validation import InputError, check_choice, check_number, nearest, shorten, told
+from gpudemand._validation import InputError, check_choice, check_number, told
 from gpudemand.jobs.table import check_jobs
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.metrics import check_forecast
-from gpudemand.planning.need import WINDOW_S, NeedForecast, WaitTarget, forecast_need, wait_target
-from gpudemand.planning.quantiles import QuantileTable, deviation, mean_demand, time_step
-from gpudemand.planning.queue import pool_names
+from gpudemand.planning.need import WaitTarget, forecast_need, wait_target
+from gpudemand.planning.quantiles import QuantileTable, mean_demand, time_step
 from gpudemand.planning.queue_kernels import POLICIES
 from gpudemand.planning.waits import with_expected_ends
 from gpudemand.units import format_count, format_number_of, format_seconds
-from gpudemand.usage.series import end_of_record, series_codes, usage_series
+from gpudemand.usage.series import end_of_record, series_codes
 
 #: GPUs of the curve, relative to the requirement.
 _CURVE = (0.6, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25)
@@ -157,111 +155,12 @@ class WaitPlan:
         )
 
 
-@dataclass(frozen=True)
-class PooledWaitPlan:
-    """Wait plans of several pools; prints a row a pool.
-
-    Attributes
-    ----------
-    plans : dict of str to WaitPlan
-        By name of the pool.
-    """
-
-    plans: dict[str, WaitPlan]
-
-    def to_frame(self) -> pd.DataFrame:
-        """The curves of `WaitPlan.to_frame`, with ``unique_id``, the name of the pool, before them."""
-        curves = {name: plan.to_frame() for name, plan in self.plans.items()}
-        return pd.concat(curves, names=["unique_id", None]).reset_index("unique_id").reset_index(drop=True)
-
-    @property
-    def summary(self) -> pd.DataFrame:
-        """The summaries of `WaitPlan.summary`, a row a pool."""
-        return pd.concat([plan.summary for plan in self.plans.values()])
-
-    def __repr__(self) -> str:
-        return f"{self._headline()}\n{self._printed().to_string()}"
-
-    def _repr_html_(self) -> str:
-        return f"<p>{self._headline()}</p>{self._printed().to_html()}"
-
-    def _headline(self) -> str:
-        plan = next(iter(self.plans.values()))
-        return f"Wait plan: GPUs so that {plan.target}, in each pool with probability {100 * plan.service_level:.4g} %"
-
-    def _printed(self) -> pd.DataFrame:
-        summary = self.summary.rename_axis(None)
-        counts = {name: summary[name].map(format_count) for name in ("installed", "required", "shortfall")}
-        return pd.DataFrame(
-            {**counts, "target met with those installed": summary["p_met_installed"].map("{:.0%}".format)}
-        )
-
-
-_TOTAL = "total"
-
-
-class WaitPool(NamedTuple):
-    """Interchangeable GPUs, the jobs that want them, and how many these will want."""
-
-    name: str
-    installed: float
-    jobs: pd.DataFrame  # canonical columns; every job has an end
-    quantiles: QuantileTable  # GPUs wanted by bin
-
-
-def split_pools(
-    forecast: pd.DataFrame,
-    jobs: pd.DataFrame,
-    installed: float | Mapping[str, float],
-    until: pd.Timestamp,
-    model: str | None,
-) -> list[WaitPool]:
-    """Jobs and forecast of each pool.
-
-    `forecast`: of one series, or of one a pool. One series of several pools is split by their shares of the GPU-hours
-    wanted; the intervals are widened, relatively, as much as demand around its profile is in the pool. `jobs`:
-    canonical columns; every job has an end. `until`: end of the log.
-    """
-    series = {str(name): rows.sort_values("ds") for name, rows in forecast.groupby("unique_id", sort=False)}
-    tables = {name: QuantileTable.from_forecast(rows, model) for name, rows in series.items()}
-    name, one = next(iter(tables.items()))
-    if not isinstance(installed, (Mapping, pd.Series)):
-        gpus = check_number("installed", installed, 0, open_low=True)
-        if len(tables) > 1:
-            raise InputError(f"the forecast has {len(tables)} series; give installed= by pool, or plan each by itself.")
-        return [WaitPool(_TOTAL, gpus, jobs[series_codes(jobs, [name]) == 0], one)]
-    counts = {str(pool): check_number(f"installed[{pool!r}]", n, 0, open_low=True) for pool, n in installed.items()}
-    names = pool_names(jobs, counts, "installed")
-    parts = {pool: jobs[names == pool] for pool in counts}
-    if len(tables) == 1 and name not in counts:
-        step = time_step(forecast["ds"])
-        tables = {pool: _share_of(one, part, jobs, until, step) for pool, part in parts.items()}
-    missing = [pool for pool in counts if pool not in tables]
-    if missing:
-        hint = nearest(missing[0], tables)
-        raise InputError(f"the forecast has no series of the pool {shorten(missing[0])!r}.{hint} It needs one a pool.")
-    return [WaitPool(pool, counts[pool], parts[pool], tables[pool]) for pool in counts]
-
-
-def _share_of(
-    total: QuantileTable, part: pd.DataFrame, jobs: pd.DataFrame, until: pd.Timestamp, step: pd.Timedelta
-) -> QuantileTable:
-    share = _wanted(part, until) / _wanted(jobs, until)
-    own, all_, middle = deviation(part, until, step), deviation(jobs, until, step), total.quantile(0.5)[:, None]
-    wider = max(np.sqrt(own / all_), share) if all_ > 0 else share
-    return QuantileTable(total.z, share * middle + wider * (total.values - middle))
-
-
-def _wanted(jobs: pd.DataFrame, until: pd.Timestamp) -> float:
-    return float(usage_series(jobs, by=None, value="wanted", until=until)["y"].sum())
-
-
 @told("Planning for waits")
 def plan_waits(
     forecast: pd.DataFrame,
     jobs: pd.DataFrame,
     *,
-    installed: float | Mapping[str, float],
+    installed: float,
     wait: str | pd.Timedelta = "1h",
     wait_share: float = 0.9,
     of: str = "jobs",
@@ -273,9 +172,7 @@ def plan_waits(
     n_futures: int = 100,
     random_state: int = 0,
     until: object = None,
-    work: pd.DataFrame | None = None,
-    capacities: Sequence[float] = (),
-) -> WaitPlan | PooledWaitPlan:
+) -> WaitPlan:
     """GPUs required so that a share of the jobs starts within a time.
 
     The GPUs that past windows of four weeks needed, by a simulated queue, over their mean demand say how much headroom
@@ -286,12 +183,11 @@ def plan_waits(
     ----------
     forecast : DataFrame
         GPUs wanted (``usage_series(jobs, value="wanted")``): ``unique_id``, ``ds``, and one model's point and interval
-        columns, of one series, or of one a pool.
+        columns, of one series: a pool of interchangeable GPUs, such as the total or a GPU type.
     jobs : DataFrame
-        Job table of some weeks before the forecast.
-    installed : float or mapping of str to float
-        GPUs installed; of several pools, by ``gpu_type``, ``partition`` or ``cluster``, whichever column holds the
-        names. Of a forecast of the total, each pool gets its share of the GPU-hours wanted in the log.
+        Job table of some weeks before the forecast; those of its series count.
+    installed : float
+        GPUs installed.
     wait : str or Timedelta, default="1h"
         Longest wait that is in time.
     wait_share : float in (0, 1), default=0.9
@@ -301,7 +197,7 @@ def plan_waits(
     largest : float, optional
         Only jobs of at most so many GPUs count.
     service_level : float in (0.5, 1), default=0.95
-        Probability with which the target is met over the weeks of the forecast, in each pool.
+        Probability with which the target is met over the weeks of the forecast.
     policy : {"easy", "conservative", "fifo", "eager"}, default="easy"
         See `simulate_queue`.
     model : str, optional
@@ -314,15 +210,10 @@ def plan_waits(
         Seed of the draws.
     until : time-like, optional
         End of the log, where `jobs` may have expected ends after it; by default where the log stops being complete.
-    work : DataFrame, optional
-        Jobs to come (``submit``, ``end``, ``gpus``) that are known, as of `Programme.jobs`. The forecast counts their
-        GPUs too. Of one pool.
-    capacities : sequence of float, default=()
-        Numbers of GPUs that the curve tells the waits of, besides those installed and those around the requirement.
 
     Returns
     -------
-    WaitPlan, or of several pools a PooledWaitPlan
+    WaitPlan
 
     Raises
     ------
@@ -347,41 +238,30 @@ def plan_waits(
     check_number("service_level", service_level, 0.5, 0.9999, open_low=True)
     n_futures = int(check_number("n_futures", n_futures, 2, 100_000, integer=True))
     share = check_number("availability", availability, 0, 1, open_low=True)
-    if work is not None and isinstance(installed, (Mapping, pd.Series)):
-        raise InputError("work= is for one pool; give one number of GPUs installed.")
     target = wait_target(wait, wait_share, of, largest)
-    also = [check_number("capacities", gpus, 0, open_low=True) for gpus in capacities]
     log, forecast = check_jobs(jobs), check_forecast(forecast)
     end = end_of_record(log) if until is None else parse_timestamp(until, name="until")
-    step, kind, plans = time_step(forecast["ds"]), dict(forecast.attrs), {}
-    for pool in split_pools(forecast, with_expected_ends(log, until=end), installed, end, model):
-        need = forecast_need(pool.jobs, target, end, policy)
-        chances = np.random.default_rng(random_state).permutation((np.arange(n_futures) + 0.5) / n_futures)
-        levels = mean_demand(pool.quantiles, chances, pool.jobs, end, step)
-        needed = np.ceil(_needed(levels, need, work, forecast["ds"], step, target, policy) / share)
-        required = float(np.quantile(needed, service_level, method="higher"))
-        outcomes = need.outcomes(target, policy)
-        curve = wait_curve(curve_gpus(required, [pool.installed, *also]), needed, outcomes)
-        found = (required, pool.installed, target, service_level, curve, needed, kind, pool.name)
-        plans[pool.name] = WaitPlan(*found, share, outcomes)
-    return PooledWaitPlan(plans) if isinstance(installed, (Mapping, pd.Series)) else plans["total"]
+    there = _one_pool(forecast, installed)
+    pool = with_expected_ends(log, until=end)
+    pool = pool[series_codes(pool, [forecast["unique_id"].iloc[0]]) == 0]
+    need = forecast_need(pool, target, end, policy)
+    chances = np.random.default_rng(random_state).permutation((np.arange(n_futures) + 0.5) / n_futures)
+    quantiles = QuantileTable.from_forecast(forecast.sort_values("ds"), model)
+    levels = mean_demand(quantiles, chances, pool, end, time_step(forecast["ds"]))
+    needed = np.ceil(np.ceil(levels * np.exp(np.resize(need.headroom, len(levels)))) / share)
+    required = float(np.quantile(needed, service_level, method="higher"))
+    outcomes = need.outcomes(target, policy)
+    curve = wait_curve(curve_gpus(required, [there]), needed, outcomes)
+    attrs = dict(forecast.attrs)
+    return WaitPlan(required, there, target, service_level, curve, needed, attrs, "total", share, outcomes)
 
 
-def _needed(
-    levels: FloatArray,
-    need: NeedForecast,
-    work: pd.DataFrame | None,
-    ds: pd.Series,
-    step: pd.Timedelta,
-    target: WaitTarget,
-    policy: str,
-) -> FloatArray:
-    """Need at each level of mean demand, by the headroom of past windows; known work needs what it adds to a window."""
-    headroom = np.exp(np.resize(need.headroom, len(levels)))
-    if work is None:
-        return np.ceil(levels * headroom)
-    begins = pd.date_range(ds.min(), ds.max() + step, freq=pd.Timedelta(seconds=WINDOW_S))
-    extra = max(need.extra_gpus(work, begin, target, policy) for begin in begins)
-    held_s = (work["end"].clip(upper=ds.max() + step) - work["submit"].clip(lower=ds.min())).dt.total_seconds()
-    mean = float((held_s.clip(lower=0.0) * work["gpus"]).sum() / (ds.max() + step - ds.min()).total_seconds())
-    return np.ceil(np.maximum(levels - mean, 0.0) * headroom + extra)
+def _one_pool(forecast: pd.DataFrame, installed: object) -> float:
+    """GPUs installed; raises for a plan of several pools."""
+    count = forecast["unique_id"].nunique()
+    if count > 1 or isinstance(installed, (Mapping, pd.Series)):
+        raise InputError(
+            f"waits are planned for one pool, and the forecast has {count} series; give the forecast of one, and the "
+            "number of GPUs installed in it."
+        )
+    return check_number("installed", installed, 0, open_low=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -207,7 +209,6 @@ def test_nonsense_gets_one_sentence(planned, change, message):
         ({"policy": "lifo"}, "policy"),
         ({"of": "users"}, "of="),
         ({"n_futures": 1}, "n_futures must be"),
-        ({"capacities": [-1]}, "capacities must be"),
     ],
 )
 def test_options_out_of_range_get_one_sentence(planned, change, message):
@@ -215,48 +216,21 @@ def test_options_out_of_range_get_one_sentence(planned, change, message):
         plan_waits(planned[1], planned[0], **({"installed": 40} | change))
 
 
-@pytest.fixture(scope="module")
-def two_pools():
-    large, small = stationary_log(6, seed=1), stationary_log(6, seed=2, n_per_week=300)
-    log = pd.concat([large.assign(gpu_type="A100"), small.assign(gpu_type="V100")], ignore_index=True)
-    own = {name: forecast_of(gpus_wanted(part, 6), spread=3.0) for name, part in log.groupby("gpu_type")}
-    return log, pd.concat([rows.assign(unique_id=name) for name, rows in own.items()], ignore_index=True)
+def test_a_pool_is_planned_by_its_own_jobs(planned):
+    log, forecast, _ = planned
+    other = stationary_log(6, seed=2, n_per_week=300)
+    both = pd.concat([log.assign(gpu_type="A100"), other.assign(gpu_type="V100")], ignore_index=True)
+    mine, options = forecast.assign(unique_id="A100"), {"installed": 40, "until": END}
+    np.testing.assert_array_equal(plan_waits(mine, both, **options).needed, plan_waits(forecast, log, **options).needed)
 
 
-INSTALLED = {"A100": 60, "V100": 24}
-
-
-def test_each_pool_is_planned_as_if_alone(two_pools):
-    log, forecast = two_pools
-    until = BEGIN + pd.Timedelta("42D")
-    plan = gd.plan_capacity(forecast, installed=INSTALLED, wait="1h", jobs=log)
-    assert plan.summary.index.tolist() == list(INSTALLED)
-    plan = plan_waits(forecast, log, installed=INSTALLED, until=until)
-    for name, gpus in INSTALLED.items():
-        mine = forecast["unique_id"] == name
-        alone = plan_waits(forecast[mine], log[log["gpu_type"] == name], installed=gpus, until=until).summary
-        pd.testing.assert_frame_equal(plan.summary.loc[[name]].reset_index(drop=True), alone.reset_index(drop=True))
-    assert plan.to_frame().groupby("unique_id").size().index.tolist() == list(INSTALLED)
-    assert [line.split()[0] for line in repr(plan).splitlines()[2:]] == list(INSTALLED)
-    assert all(f"<th>{name}</th>" in plan._repr_html_() for name in INSTALLED)
-
-
-def test_a_forecast_of_the_total_is_shared_out(two_pools):
-    log, forecast = two_pools
-    total = forecast_of(gpus_wanted(log, 6), spread=4.0)
-    by_pool = plan_waits(forecast, log, installed=INSTALLED, n_futures=40).summary["required"]
-    shared = plan_waits(total, log, installed=INSTALLED, n_futures=40).summary["required"]
-    assert (shared / by_pool).between(0.8, 1.2).all()
-
-
-def test_pools_that_do_not_match_get_one_sentence(two_pools):
-    log, forecast = two_pools
-    with pytest.raises(InputError, match="installed says nothing about gpu_type 'V100'"):
-        plan_waits(forecast, log, installed={"A100": 60})
-    with pytest.raises(InputError, match="the forecast has no series of the pool 'V100'"):
-        plan_waits(forecast[forecast["unique_id"] == "A100"], log, installed=INSTALLED)
-    with pytest.raises(InputError, match="the forecast has 2 series; give installed= by pool"):
-        plan_waits(forecast, log, installed=60)
+@pytest.mark.parametrize("plan", [plan_waits, partial(gd.plan_capacity, wait="1h")])
+def test_several_pools_get_one_sentence(planned, plan):
+    log, forecast, _ = planned
+    two = pd.concat([forecast, forecast.assign(unique_id="V100")])
+    for several, installed in ((two, 40), (forecast, {"total": 40})):
+        with pytest.raises(InputError, match="one pool"):
+            plan(several, jobs=log, installed=installed)
 
 
 def test_the_curve_tells_the_chance_with_a_node_less(planned):
@@ -264,16 +238,6 @@ def test_the_curve_tells_the_chance_with_a_node_less(planned):
     chance = plan.to_frame().set_index("gpus")["p_met"]
     assert {40, plan.required - 8, plan.required + 8} < set(chance.index)
     assert chance[plan.required - 8] < plan.service_level <= chance[plan.required] <= chance[plan.required + 8]
-
-
-def test_what_the_next_8_gpus_save_is_what_is_waited_less(planned):
-    log, forecast, plan = planned
-    at = plan.required
-    further = plan_waits(forecast, log, installed=40, capacities=[at + 3]).to_frame().set_index("gpus")
-    assert at + 3 in further.index
-    saved = further["waited_hours"].loc[at] - further["waited_hours"].loc[at + 8]
-    assert further["saved_hours"].loc[at] == pytest.approx(saved)
-    assert saved > 0
 
 
 def test_a_window_that_needs_twice_as_many_gpus_is_as_well_off_on_twice_as_many():
@@ -289,29 +253,3 @@ def test_a_window_that_needs_twice_as_many_gpus_is_as_well_off_on_twice_as_many(
     for name in outcomes.columns[1:]:
         assert curves[0][name].tolist() == curves[1][name].tolist() == outcomes[name].tolist()
     assert curves[1]["p_met"].tolist() == [0, 1, 1]
-
-
-def test_work_to_come_needs_more_and_what_is_over_none(planned):
-    log, forecast, plan = planned
-    begin = forecast["ds"].min()
-    few = gd.Programme("few", 1, begin, begin + pd.Timedelta("1D"), hours=0.01, gpus=1).jobs()
-    over = gd.Programme("over", 40, begin - pd.Timedelta("60D"), begin - pd.Timedelta("30D"), hours=6, gpus=64).jobs()
-    options = {"installed": 40, "wait": "1h", "wait_share": 0.9}
-    for work in (few, over):
-        assert plan_waits(forecast, log, work=work, **options).required == pytest.approx(plan.required, abs=1)
-    # As many jobs as a fifth of the log, so that more than the share that may be late wants so many GPUs.
-    large = gd.Programme("large", 600, begin, begin + pd.Timedelta("21D"), hours=6, gpus=32).jobs()
-    more = forecast_of(forecast["M"].iloc[0] + 600 * 6 * 32 / (21 * 24), spread=4.0)
-    beside = plan_waits(more, log, work=large, **options).required
-    assert beside > plan.required + 600 * 6 * 32 / (21 * 24)
-    with pytest.raises(InputError, match="work= is for one pool"):
-        plan_waits(forecast, log, installed={"a": 20}, work=few)
-
-
-def test_jobs_have_to_start_in_time_beside_a_programme_that_takes_every_gpu(planned):
-    log, forecast, _ = planned
-    begin, level = forecast["ds"].min(), forecast["M"].iloc[0]
-    run = gd.Programme("all", 1, begin, begin + pd.Timedelta("14D"), hours=240, gpus=80)
-    plan = plan_waits(forecast_of(level + 80 * 240 / (21 * 24), spread=1.0), log, installed=40, work=run.jobs())
-    # On exactly as many GPUs as the run takes nothing else starts for ten of 28 days.
-    assert plan.required > 80 * 1.2
