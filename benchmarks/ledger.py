@@ -30,7 +30,7 @@ from benchmarks.planning.demand import SOURCES, scores
 from benchmarks.segments.archetypes import simulated
 from benchmarks.segments.speed import dense, diagrams
 from benchmarks.usage import make_log, with_gpudemand, with_pandas
-from gpudemand.cost.measure import load_held_out_runs
+from gpudemand.cost.measurements import load_held_out_runs
 from gpudemand.datasets import load_jobs_sample
 from gpudemand.forecast import ETS, CombinedForecaster, SeasonalNaive
 from gpudemand.forecast.backtest import cross_validation

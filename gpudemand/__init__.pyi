@@ -101,7 +101,6 @@ __version__: str
 # Listed by their packages, and for short here too.
 from ._validation import RejectedRowsWarning as RejectedRowsWarning
 from ._validation import UnlikelyJobsWarning as UnlikelyJobsWarning
-from .cost import measure_training_cost as measure_training_cost
 from .cost import smallest_n_gpus as smallest_n_gpus
 from .datasets.devices import device as device
 from .datasets.devices import devices as devices

@@ -3,7 +3,7 @@
 Each command runs in a fork of this process, which has loaded what they need, and is killed (SIGKILL) while it writes to
 a free name and over an older result: every other time at a moment drawn over its whole run, else shortly after it began
 to write. What is left must be the older result (or nothing) or
-the new one, byte for byte; of commands that go on with what is there (`measure`, `pull`), it must be readable and no
+the new one, byte for byte; of commands that go on with what is there (`pull`), it must be readable and no
 older row may be missing. Prints a row a command; exit code 1 if any result was mixed or lost.
 """
 
@@ -29,7 +29,6 @@ import pandas as pd
 
 from gpudemand.cli.app import app
 from gpudemand.cost import CostModel
-from gpudemand.cost.measure import read_rows
 from gpudemand.datasets import load_jobs_sample
 from gpudemand.jobs import write_jobs
 from gpudemand.pull import prometheus, slurm  # noqa: F401 (loaded before the forks)
@@ -75,10 +74,6 @@ def make_inputs(folder: Path) -> None:
     few.attrs = dict(jobs.attrs)
     write_jobs(few, folder / "log.parquet")
     write_jobs(jobs, folder / "all.parquet")
-    small = {"framework": "torch", "network": "resnet18", "input_size": 16}
-    plan = pd.DataFrame([{**small, "batch_size": batch} for batch in range(2, 8)])
-    plan.head(2).to_csv(folder / "first.csv", index=False)
-    plan.to_csv(folder / "plan.csv", index=False)
     runs = HISTORY.read_text().splitlines(keepends=True)
     (folder / "first.psv").write_text("".join(runs[:200]))
     (folder / "all.psv").write_text("".join(runs))
@@ -86,26 +81,20 @@ def make_inputs(folder: Path) -> None:
     code = f"from gpudemand.cost.networks import build\n\n{built}"
     (folder / "killed_networks.py").write_text(code)
     (folder / "networks.toml").write_text('[resnet50]\nmodel = "killed_networks:resnet50"\ninput = [3, 64, 64]\n')
-    wait(start(["measure", str(folder / "first.csv"), "--out", str(folder / "rows.csv")]))
 
 
 def commands(folder: Path, url: str) -> list[Command]:
     """Every command that writes, with the inputs of a folder and the address of a Prometheus."""
-    log, jobs, first, plan, dump, runs = (
-        (str(folder / name),)
-        for name in ("log.parquet", "all.parquet", "first.csv", "plan.csv", "first.psv", "all.psv")
-    )
+    log, jobs, dump, runs = ((str(folder / name),) for name in ("log.parquet", "all.parquet", "first.psv", "all.psv"))
     canonical, days, prices = ("--format", "canonical"), ("--horizon", "7"), ("--prices", "1", "3")
-    calibrate = ("--rows", str(folder / "rows.csv"), "--device")
     metrics = ("--url", url, "--step", "1h", "--points", "24", "--since", str(FIRST.date()), "--until")
     into, networks = ("--into",), ("--networks", str(folder / "networks.toml"))
     return [
         *(Command("convert", log + canonical, jobs + canonical, f"jobs.{end}") for end in ("csv", "parquet")),
         Command("usage", log, jobs, "usage.csv"),
         Command("report", log + days + prices, log + days, "report"),
-        Command("calibrate", (*calibrate, "AMD EPYC"), (*calibrate, "T4"), "calibrated"),
+        Command("calibrate", ("--device", "AMD EPYC"), ("--device", "T4"), "calibrated"),
         Command("costs-against-log", log + networks, jobs + networks, "mine"),
-        Command("measure", first, plan, "measured.csv", rows=measured_rows),
         Command("demo", (), (), "demo"),
         Command("forecast", log + days, log + days, "run", ("--into",), forecast_chunks, over=False),
         Command("init", (), (), "plan.toml", option=(), over=False),
@@ -167,11 +156,6 @@ def kill_once(child: int, folder: Path, moment: float, *, writing: bool) -> None
     if not wait(child, moment):
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-
-
-def measured_rows(file: Path) -> set[Any]:
-    """Keys of the complete rows of a measurement file, which must be readable."""
-    return set(read_rows(file)["key"]) if file.exists() and b"\n" in file.read_bytes() else set()
 
 
 def stored_rows(table: str, folder: Path) -> set[Any]:

@@ -22,6 +22,5 @@ done
 # Needs timm, torchvision and transformers; without them, what it does not have are rows with the status error.
 "$python" -m benchmarks.cost.on_gpu.profiles steps --out "$out/steps.csv" --minutes "$(($(left) / 120))" || true
 [ "$(left)" -gt 10 ] || exit 0
-timeout --signal=INT "$(left)" "$python" -m gpudemand measure data/cost/plans/cuda.csv --out "$out/cuda.csv" --process shared \
-  --networks benchmarks.zoo ||
+timeout --signal=INT "$(left)" "$python" -m benchmarks.measure data/cost/plans/cuda.csv --out "$out/cuda.csv" --process shared ||
   [ $? -eq 124 ]

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from gpudemand.cost.feature_table import ARCHITECTURE, features_of_architectures, trace_graphs
-from gpudemand.cost.measure import load_measurements
-from gpudemand.cost.model import TARGETS, CostModel, measured_jobs
+from benchmarks.measure.graphs import features_of_architectures, measured_jobs, trace_graphs
+from gpudemand.cost.feature_table import ARCHITECTURE
+from gpudemand.cost.measurements import load_measurements
+from gpudemand.cost.model import TARGETS, CostModel
 from gpudemand.cost.networks import family_of
 from gpudemand.datasets.registry import data_folder
 from scripts.checksums import refresh_checksums

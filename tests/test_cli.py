@@ -202,18 +202,6 @@ def test_debug_shows_the_error_itself(place):
     assert type(result.exception).__name__ == "InputError"
 
 
-@pytest.mark.slow
-def test_measure_continues_a_plan(tmp_path):
-    pytest.importorskip("torch")
-    (tmp_path / "plan.csv").write_text("framework,network,input_size,batch_size\ntorch,resnet18,16,2\n")
-    for _ in range(2):
-        result = invoke("measure", tmp_path / "plan.csv", "--out", tmp_path / "rows.csv")
-        assert result.exit_code == 0, result.output
-        assert pd.read_csv(tmp_path / "rows.csv")["status"].tolist() == ["ok"]
-    assert "1/1" in result.stderr or "starting" in result.stderr
-    assert "no plan file" in one_line_error(invoke("measure", "nowhere.csv", "--out", tmp_path / "rows.csv", "--quiet"))
-
-
 def test_a_bug_is_one_line_too(monkeypatch):
     monkeypatch.setattr("gpudemand.cli.report._read", lambda *_: 1 / 0)
     line = one_line_error(invoke("report", "log.csv", "--quiet"))

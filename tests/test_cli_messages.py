@@ -37,7 +37,6 @@ OF_CODE = (
     "a plan is read from a file",
     "options must be a mapping",
     "calibrate with traced networks",
-    "memory_limit_gib needs Linux",
     "study must be a Study",
     "usage is a long table",
     "X is not of the form file.py:name",

@@ -9,8 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import closing
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
@@ -21,8 +19,6 @@ from joblib import parallel_config
 import gpudemand as gd
 from gpudemand import _parallel
 from gpudemand._validation import InputError
-from gpudemand.cost.measure import MeasuringProcess
-from gpudemand.cost.meter import Configuration
 from gpudemand.segments import features as feature_table
 from tests.where import place, would_use_dask
 
@@ -125,16 +121,6 @@ def test_two_processes_and_two_workers_give_the_same(compute, client, monkeypatc
 
 
 @pytest.mark.slow
-def test_training_is_measured_on_the_workers(tmp_path, client):
-    pytest.importorskip("torch")
-    jobs = (Configuration("torch", "vgg11", batch_size=4, threads=1, seed=seed) for seed in range(2))
-    plan, short = pd.DataFrame(map(asdict, jobs)), {"steps": 2, "warmup": 1, "min_time_s": 0.0}
-    rows, n_workers = workers_of(client, lambda: gd.measure_training_cost(plan, tmp_path / "rows.csv", **short))
-    assert n_workers == 2
-    assert rows["status"].eq("ok").sum() == 2
-
-
-@pytest.mark.slow
 def test_the_shell_starts_workers_or_joins_a_scheduler(client):
     from gpudemand.cli.options import workers
 
@@ -184,13 +170,4 @@ def test_processes_import_nothing_from_the_current_folder(tmp_path):
     command = [sys.executable, "-P", "-c", code]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "[2, 1]\n"
-    assert not (tmp_path / "ran").exists()
-
-
-def test_a_measuring_process_imports_nothing_from_the_current_folder(tmp_path, monkeypatch):
-    (tmp_path / "json.py").write_text("open('ran', 'a').write('json')")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
-    with closing(MeasuringProcess("cpu")) as process:
-        process.request({"kind": "unknown"}, 60.0)
     assert not (tmp_path / "ran").exists()

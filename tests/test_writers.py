@@ -35,8 +35,6 @@ ALLOWED = {
     "bulk.py:_parts": "deletes parts that are damaged",
     "bulk.py:_write_intervals": "writes into the new folder of replace_folder",
     "bulk.py:open_run": "deletes unfinished work of a killed process",
-    "cost/meter.py:__enter__": "a log that grows by a synced row, checked before",
-    "cost/meter.py:reset_peak_resident": "a switch of the kernel",
     "cost/tracing.py:quiet_tensorflow": "the null device",
     "datasets/registry.py:fetch_file": "pooch writes a temporary file, compares its checksum and renames it",
     "jobs/files.py:as_file": "into a temporary folder",

@@ -23,7 +23,6 @@ from gpudemand import CostModel
 from gpudemand._tables import write_table
 from gpudemand.bulk import RESULTS, Run, split_log
 from gpudemand.cli.app import app
-from gpudemand.cost.meter import RowFile, parse_rows
 from gpudemand.datasets import registry as fetch
 from gpudemand.datasets import save_device
 from gpudemand.datasets.devices import Device
@@ -202,20 +201,6 @@ def stored_runs(files: dict[str, bytes]) -> set[str]:
     return {row["job_id_raw"] for row in found[1]["jobs"]} if found else set()
 
 
-def append_rows(place: Path, version: int) -> None:
-    """Append two rows to a file of measurements."""
-    with RowFile(place, ["key", "value"]) as rows:
-        known = {row["key"] for row in rows.read()}
-        for key in {f"{version}a", f"{version}b"} - known:
-            rows.append({"key": key, "value": "x" * 100})
-
-
-def whole_rows(files: dict[str, bytes]) -> set[str]:
-    """Keys of the complete rows of such a file."""
-    (data,) = files.values()
-    return {row[0] for row in parse_rows(data[: data.rfind(b"\n") + 1], "rows")[1:]}
-
-
 def download(place: Path, version: int) -> None:
     """Fetch a file of the registry from a server of its own."""
     body = b"row\n" * 50_000
@@ -267,7 +252,6 @@ WRITERS: dict[str, list[Writer]] = {
     "report/build.py:write_report": [Writer("report", write_small_report)],
     "datasets/registry.py:fetch_file": [Writer("file.csv", download, situations=("nothing",))],
     "datasets/devices.py:save_device": [Writer("mine.json", save_own_device)],
-    "cost/meter.py:RowFile": [Writer("rows.csv", append_rows, whole_rows, grows=True)],
     "cost/model.py:save": [Writer("model", save_model)],
     "saved.py:save_model": [Writer("model.parquet", save_forecast)],
     "bulk.py:_written_chunk": [Writer("run", forecast_in_chunks, chunks, situations=("nothing",), grows=True)],

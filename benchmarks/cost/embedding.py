@@ -21,8 +21,9 @@ from sklearn.feature_extraction import DictVectorizer
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.pipeline import make_pipeline
 
+from benchmarks.measure.graphs import trace_graphs
 from gpudemand.cost import OpGraph, load_measurements
-from gpudemand.cost.feature_table import ARCHITECTURE, trace_graphs
+from gpudemand.cost.feature_table import ARCHITECTURE
 
 DEPTH, SIZE, PREFIX = 2, 32, "embedding:"
 

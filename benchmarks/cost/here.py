@@ -16,9 +16,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from gpudemand.cost import noise_floor
+from benchmarks.measure.graphs import measured_jobs, trace_graphs
+from benchmarks.measure.runs import measure_training_cost
+from gpudemand._array import FloatArray
+from gpudemand.cost import TrainingJob, noise_floor
 from gpudemand.cost.calibrate import calibrate_device, find_or_measure, format_calibration
-from gpudemand.cost.measure import measure_training_cost
 from gpudemand.cost.model import CostModel
 from gpudemand.cost.step_time_model import FarFromTrainingWarning
 from gpudemand.datasets.devices import save_device
@@ -40,6 +42,13 @@ def plan(repeats: int, device: str = "cpu") -> pd.DataFrame:
     return pd.DataFrame([{**job, "repeat": repeat} for repeat in range(repeats) for job in jobs])
 
 
+def measured(rows: pd.DataFrame) -> tuple[list[TrainingJob], FloatArray]:
+    """Jobs of rows, and seconds a step of all their repetitions, shape (n_repeats, n_jobs)."""
+    seconds = rows.pivot_table("step_time_s", "repeat", "network", sort=False).dropna()
+    first = rows.drop_duplicates("network")
+    return measured_jobs(first, trace_graphs(first)), seconds[first["network"].tolist()].to_numpy()
+
+
 def main() -> None:
     """Measure, calibrate, print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -53,12 +62,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         out = options.out or Path(folder) / "rows.csv"
         jobs = plan(options.repeats, options.on)
-        rows = measure_training_cost(jobs, out, process="shared", networks="benchmarks.zoo")
+        rows = measure_training_cost(jobs, out, process="shared")
     noise = noise_floor(rows, ("step_time_s",))
     print("noise of repetitions:\n", noise.to_string(index=False, float_format="{:.3f}".format), sep="")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FarFromTrainingWarning)
-        print(format_calibration(calibrate_device(CostModel.load(), rows, own.name, "benchmarks.zoo")))
+        print(format_calibration(calibrate_device(CostModel.load(), *measured(rows.assign(device_name=own.name)))))
 
 
 if __name__ == "__main__":

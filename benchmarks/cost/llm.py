@@ -34,7 +34,7 @@ from gpudemand.cost.large_models import (
     seconds_per_token,
 )
 from gpudemand.cost.large_time import TIME_PRIORS
-from gpudemand.cost.measure import load_held_out_runs
+from gpudemand.cost.measurements import load_held_out_runs
 from gpudemand.datasets.registry import data_folder
 from gpudemand.units import GIB
 from scripts.checksums import refresh_checksums

@@ -11,8 +11,8 @@ from benchmarks.cost.libraries import timm_model, torchvision_model
 from benchmarks.cost.on_gpu.decoders import Decoder
 from benchmarks.cost.on_gpu.foreign import transformers_model
 from benchmarks.cost.on_gpu.operators import OneOperator
+from benchmarks.measure.meter import configuration_from_row
 from gpudemand.cost.feature_table import ARCHITECTURE
-from gpudemand.cost.meter import configuration_from_row
 
 #: Our own re-implementations: name -> builder of (module, input shape, input type) from a size.
 OWN: dict[str, Callable[[int], tuple[Any, Any, Any]]] = {

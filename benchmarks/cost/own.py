@@ -25,11 +25,12 @@ from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut
 from benchmarks.cost.methods import LogLinear
 from benchmarks.cost.score import summary
 from benchmarks.cost.splits import ExtrapolationSplit
+from benchmarks.measure.meter import PLAN_COLUMNS
+from benchmarks.measure.runs import read_rows
 from gpudemand import _parallel
-from gpudemand.cost import load_architectures, load_measurements, noise_floor, read_rows
+from gpudemand.cost import load_architectures, load_measurements, noise_floor
 from gpudemand.cost.augmented_linear import AugmentedLinearRegression
 from gpudemand.cost.feature_table import features_from_rows
-from gpudemand.cost.meter import PLAN_COLUMNS
 from gpudemand.cost.networks import family_of
 from gpudemand.cost.regression import AdditiveCostModel
 from gpudemand.cost.training_cost import LEARNERS, TrainingCostRegressor, correction_features, make_learner

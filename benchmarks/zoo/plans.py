@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from benchmarks import zoo
+from benchmarks.measure.meter import CHOICES, PLAN_COLUMNS, Configuration
 from gpudemand._files import replace_file
 from gpudemand._validation import InputError, check_choice, check_columns, check_number
-from gpudemand.cost.meter import CHOICES, PLAN_COLUMNS, Configuration
 
 #: Draws of a row before the one with the smallest estimated step time is taken.
 MAX_DRAWS = 20

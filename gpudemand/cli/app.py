@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpudemand.cli import options
-from gpudemand.cli.cost import calibrate, cost, costs_against_log, devices, measure
+from gpudemand.cli.cost import calibrate, cost, costs_against_log, devices
 from gpudemand.cli.options import Debug, Quiet, log_options, one_line, print_message, steps, takes_log_options, workers
 from gpudemand.cli.pull import pull
 from gpudemand.cli.report import compare, demo, init, report
@@ -195,7 +195,7 @@ def formats() -> None:
         typer.echo(f"{name:<{width}}  {description}" + (f"  (needs --{needs})" if needs else ""))
 
 
-for command in (report, compare, demo, init, measure, cost, calibrate, costs_against_log, devices):
+for command in (report, compare, demo, init, cost, calibrate, costs_against_log, devices):
     app.command()(command)
 app.add_typer(pull, name="pull")
 

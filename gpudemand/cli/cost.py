@@ -2,70 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from gpudemand.cli import options
-from gpudemand.cli.options import Dask, Quiet, log_options, one_line, steps, takes_log_options, workers
-
-#: Of `measure` and of the rows that `calibrate` takes.
-Networks = Annotated[
-    str | None,
-    typer.Option(
-        help="Module or file.py that builds the networks by name, and is run; gpudemand.cost.networks if none."
-    ),
-]
-
-
-@one_line
-def measure(
-    plan: Annotated[Path, typer.Argument(help="Plan: a CSV file with a row a job.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="CSV file that receives the rows; an unfinished one is continued.")],
-    timeout: Annotated[float, typer.Option(help="Seconds after which a job is aborted.")] = 300.0,
-    process: Annotated[str, typer.Option(help="fresh: a process a job; shared: for GPUs.")] = "fresh",
-    networks: Networks = None,
-    dask: Dask = None,
-    quiet: Quiet = False,
-) -> None:
-    """Train every job of a plan for a few steps and record time and memory.
-
-    Example: gpudemand measure jobs.csv --out rows.csv --process shared
-    """
-    from gpudemand.cost.measure import measure_training_cost
-    from gpudemand.cost.networks import BUILT_IN
-
-    place = networks or BUILT_IN
-    with workers(dask), _rows(quiet=quiet) as show:
-        measure_training_cost(plan, out, timeout_s=timeout, process=process, networks=place, progress=show)
-    typer.echo(out)
-
-
-@contextmanager
-def _rows(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
-    """Yield a callback that shows finished rows and the time left on stderr."""
-    if quiet:
-        yield lambda progress: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    from gpudemand.units import format_seconds
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("starting")
-
-        def show(progress: Any) -> None:
-            """Show the status of a finished row and the time left."""
-            row = f"{progress.row['framework']} {progress.row['network']}: {progress.row['status']}"
-            left = f"{format_seconds(progress.left_s)} left, {row}"
-            bar.update(task, completed=progress.done, total=progress.total, description=left)
-
-        yield show
+from gpudemand.cli.options import Quiet, log_options, one_line, steps, takes_log_options
 
 
 @one_line
@@ -185,10 +128,6 @@ def calibrate(
         str | None, typer.Option(help="Name in `gpudemand devices`; by default this machine's, measured if unknown.")
     ] = None,
     on: Annotated[str, typer.Option(help="cpu or cuda: device of the micro-benchmark, about twenty seconds.")] = "cpu",
-    rows: Annotated[
-        Path | None, typer.Option(help="Rows of `gpudemand measure` to use instead of the micro-benchmark.")
-    ] = None,
-    networks: Networks = None,
     model: Annotated[
         Path | None, typer.Option(help="Folder of a predictor to start from; the bundled one if none.")
     ] = None,
@@ -200,9 +139,7 @@ def calibrate(
     """
     from gpudemand._files import check_replaceable
     from gpudemand.cost.calibrate import calibrate_device, find_or_measure, format_calibration, micro_benchmark
-    from gpudemand.cost.measure import read_rows
     from gpudemand.cost.model import MANIFEST, CostModel
-    from gpudemand.cost.networks import BUILT_IN
     from gpudemand.datasets.devices import device as find_device
     from gpudemand.datasets.devices import save_device
 
@@ -211,17 +148,16 @@ def calibrate(
     with steps(quiet=quiet) as begin:
         if device is not None:
             find_device(device)  # before the measurement, which takes longer
-        elif rows is None:
+        else:
             begin("Looking up this device, or measuring it")
             own, measured_now = find_or_measure(on)
             device = own.name
             if measured_now:
                 save_device(own)
-        begin("Measuring four small networks" if rows is None else "Reading the rows")
-        measured = micro_benchmark(on) if rows is None else read_rows(rows)
-        place = BUILT_IN if rows is None or networks is None else networks
+        begin("Measuring four small networks")
+        jobs, seconds = micro_benchmark(device, on)
         begin("Calibrating")
-        table = calibrate_device(predictor, measured, device, place)
+        table = calibrate_device(predictor, jobs, seconds)
     predictor.save(out)
     typer.echo(format_calibration(table))
 

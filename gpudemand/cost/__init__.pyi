@@ -1,19 +1,17 @@
 from .augmented_linear import AugmentedLinearRegression
-from .feature_table import features_from_jobs, features_from_rows, trace_architectures
+from .feature_table import features_from_jobs, features_from_rows
 from .graph import OpGraph, structural_matrix
 from .job import TrainingJob
 from .layouts import smallest_n_gpus, suggest_layouts, training_totals
-from .measure import (
+from .measurements import (
     load_architectures,
     load_held_out,
     load_held_out_runs,
     load_measurements,
-    measure_training_cost,
     noise_floor,
-    read_rows,
 )
 from .memory import MemoryBreakdown
-from .model import CostModel, measured_jobs
+from .model import CostModel
 from .networks import family_of
 from .operators import UnknownOperatorWarning
 from .parallel import LoRA, Parallel
@@ -40,15 +38,11 @@ __all__ = [
     "load_held_out",
     "load_held_out_runs",
     "load_measurements",
-    "measure_training_cost",
-    "measured_jobs",
     "mix_ratios",
     "noise_floor",
     "published_architectures",
-    "read_rows",
     "smallest_n_gpus",
     "structural_matrix",
     "suggest_layouts",
-    "trace_architectures",
     "training_totals",
 ]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import os
-import tempfile
-import time
-from collections.abc import Callable
+import platform
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,70 +18,92 @@ import pandas as pd
 from gpudemand._array import FloatArray
 from gpudemand._tables import aligned
 from gpudemand._validation import InputError, check_choice
-from gpudemand.cost.feature_table import trace_graphs
+from gpudemand.cost import networks
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.measure import measure_training_cost
-from gpudemand.cost.meter import cpu_model, machine_memory_gib
-from gpudemand.cost.model import CostModel, measured_jobs
-from gpudemand.cost.networks import BUILT_IN
+from gpudemand.cost.model import CostModel
 from gpudemand.datasets.devices import Device, device
-from gpudemand.units import format_seconds
+from gpudemand.units import GIB, format_seconds
 
-#: Networks of the micro-benchmark and their input sizes: four kinds of kernels, some hundred milliseconds each.
-_JOBS = {"resnet18": 64, "mobilenet_v2": 64, "vgg11": 64, "vit_tiny": 64}
+#: Networks of the micro-benchmark: four kinds of kernels, some hundred milliseconds each.
+_NETWORKS, _SHAPE = ("resnet18", "mobilenet_v2", "vgg11", "vit_tiny"), (3, 64, 64)
 _BATCH = {"cpu": 8, "cuda": 128}
 #: Each job is measured so often; a median spread (largest over smallest, less 1) above the limit is a noisy machine.
-_CALIBRATION_REPEATS, _MAX_SPREAD = 2, 0.25
-#: What the repetitions of a job share.
-_JOB = [
-    *("framework", "network", "input_size", "batch_size", "optimizer", "precision"),
-    *("layout", "execution", "device_name"),
-]
+_REPEATS, _MAX_SPREAD = 2, 0.25
+#: Untimed steps before a measurement, and seconds that it takes at least.
+_WARM_UP, _MIN_TIME_S = 2, 0.3
 
 
-def micro_benchmark(device: str = "cpu") -> pd.DataFrame:
-    """Measure four small networks on this machine (``cpu`` or ``cuda``) twice, in about twenty seconds."""
-    batch = _BATCH[check_choice("device", device, tuple(_BATCH))]
-    about = {"framework": "torch", "batch_size": batch, "device": device}
-    jobs = [{**about, "network": name, "input_size": size} for name, size in _JOBS.items()]
-    plan = pd.DataFrame([{**job, "repeat": repeat} for repeat in range(_CALIBRATION_REPEATS) for job in jobs])
-    with tempfile.TemporaryDirectory() as folder:
-        rows = measure_training_cost(plan, Path(folder) / "rows.csv", process="shared", min_time_s=0.3)
-    sound = rows[(rows["status"] == "ok").to_numpy(dtype=bool)]
-    if sound.empty:
-        raise InputError(f"no job ran on {device!r}: {rows['message'].iloc[0]}")
-    return sound
+def micro_benchmark(device: str, kind: str = "cpu") -> tuple[list[TrainingJob], FloatArray]:
+    """Train four small networks on this machine (`kind`: ``cpu`` or ``cuda``), in about twenty seconds.
 
-
-def calibrate_device(
-    model: CostModel, rows: pd.DataFrame, device: str | None = None, networks: str = BUILT_IN
-) -> pd.DataFrame:
-    """Calibrate a cost model, in place, on measured rows; return predictions before and after.
-
-    `device`: name in the table of devices, by default that in the rows. Returns a row a job, repetitions by their
-    median; ``after_s`` is as predicted after a calibration without the jobs of its network, NaN without other networks.
+    `device`: its name in the table of devices. Returns the jobs, and seconds a step of each, measured twice: shape
+    (2, n_jobs).
     """
-    sound = rows[(rows["status"] == "ok").to_numpy(dtype=bool)]
-    if sound.empty:
-        raise InputError("rows holds no finished measurement; nothing to calibrate on.")
-    if device is not None:
-        sound = sound.assign(device_name=device)
-    check_noise(sound)
-    sound = _medians(sound)
-    jobs = measured_jobs(sound, trace_graphs(sound, networks=networks))
-    before, measured = _times(model, jobs), sound["step_time_s"].to_numpy(dtype=float)
-    after = _left_out(model, jobs, measured, sound["network"].to_numpy(dtype=object))
+    batch = _BATCH[check_choice("on", kind, tuple(_BATCH))]
+    import torch
+
+    built = [networks.build(name, _SHAPE) for name in _NETWORKS]
+    about: dict[str, Any] = {"batch_size": batch, "device": device, "framework_version": torch.__version__}
+    jobs = [TrainingJob(network, _SHAPE, **about) for network in built]
+    with _single_precision(torch):
+        steps = [_training_step(network.to(kind), batch, kind) for network in built]
+        return jobs, np.array([[_step_seconds(step) for step in steps] for _ in range(_REPEATS)])
+
+
+@contextlib.contextmanager
+def _single_precision(torch: Any) -> Iterator[None]:
+    """Products and convolutions in fp32, as the jobs say, not in TF32."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
+
+
+def _training_step(network: Any, batch: int, kind: str) -> Callable[[], None]:
+    """A step of SGD on random images."""
+    import torch
+
+    images, labels = torch.randn(batch, *_SHAPE, device=kind), torch.zeros(batch, dtype=torch.long, device=kind)
+    optimizer = torch.optim.SGD(network.parameters(), 1e-3)
+
+    def step() -> None:
+        """Forward pass, loss, backward pass, update."""
+        optimizer.zero_grad()
+        loss: Any = torch.nn.functional.cross_entropy(network(images), labels)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def _step_seconds(step: Callable[[], None]) -> float:
+    for _ in range(_WARM_UP):
+        step()
+    return float(_timer(step).blocked_autorange(min_run_time=_MIN_TIME_S).median)
+
+
+def calibrate_device(model: CostModel, jobs: Sequence[TrainingJob], seconds: FloatArray) -> pd.DataFrame:
+    """Calibrate a cost model, in place, on jobs of different networks; return predictions before and after.
+
+    `seconds`: of a step, shape (n_repeats, n_jobs). Returns a row a job, repetitions by their median; ``after_s`` is as
+    predicted after a calibration on the other jobs, NaN without any.
+    """
+    _check_noise(seconds)
+    measured, jobs = np.median(seconds, axis=0), list(jobs)
+    before, after = _times(model, jobs), [_left_out(model, jobs, measured, place) for place in range(len(jobs))]
     model.calibrate(jobs, measured)
-    names = [f"{row['network']}, batch {row['batch_size']}" for row in sound.to_dict("records")]
+    names = [f"{job.graph.name}, batch {job.batch_size}" for job in jobs]
     times = {"measured_s": measured, "before_s": before, "after_s": after}
     return pd.DataFrame({"job": names, "device": [job.hardware.name for job in jobs], **times})
 
 
-def check_noise(rows: pd.DataFrame) -> None:
+def _check_noise(seconds: FloatArray) -> None:
     """Refuse measurements whose repetitions differ by more than a quarter at the median."""
-    cells = rows.groupby(_JOB, dropna=False)["step_time_s"].agg(["min", "max", "size"])
-    repeated = cells[cells["size"] > 1]
-    spread = float((repeated["max"] / repeated["min"] - 1).median()) if len(repeated) else 0.0
+    spread = float(np.median(seconds.max(axis=0) / seconds.min(axis=0) - 1.0))
     if spread > _MAX_SPREAD:
         raise InputError(
             f"repetitions of one job differ by {100 * spread:.0f} % at the median: other work runs on this machine; "
@@ -89,22 +111,13 @@ def check_noise(rows: pd.DataFrame) -> None:
         )
 
 
-def _medians(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row a job, the median of its repetitions."""
-    median = rows.groupby(_JOB, dropna=False)["step_time_s"].transform("median")
-    return rows.assign(step_time_s=median).drop_duplicates(_JOB).reset_index(drop=True)
-
-
-def _left_out(model: CostModel, jobs: list[TrainingJob], measured: FloatArray, networks: Any) -> FloatArray:
-    """Times predicted after a calibration on the jobs of all other networks."""
-    times = np.full(len(jobs), np.nan)
-    for network in dict.fromkeys(networks):
-        others = np.flatnonzero(networks != network)
-        if len(others):
-            part, held_out = copy.deepcopy(model), np.flatnonzero(networks == network)
-            part.calibrate([jobs[i] for i in others], measured[others])
-            times[held_out] = _times(part, [jobs[i] for i in held_out])
-    return times
+def _left_out(model: CostModel, jobs: list[TrainingJob], measured: FloatArray, place: int) -> float:
+    """Time of a job predicted after a calibration on all others."""
+    others = jobs[:place] + jobs[place + 1 :]
+    if not others:
+        return math.nan
+    calibrated = copy.deepcopy(model).calibrate(others, np.delete(measured, place))
+    return float(_times(calibrated, [jobs[place]])[0])
 
 
 def format_calibration(table: pd.DataFrame) -> str:
@@ -125,9 +138,7 @@ def _times(model: CostModel, jobs: list[TrainingJob]) -> FloatArray:
 
 
 _CPU, _INFO = Path("/sys/devices/system/cpu/cpu0"), Path("/proc/cpuinfo")
-_MIB, _GIB = 2.0**20, 2.0**30
-#: Repetitions of a measurement, the fastest of which counts: others wait for other processes.
-_MACHINE_REPEATS = 7
+_MIB = 2.0**20
 #: Elements of a vector that no cache holds, and rows of a square matrix.
 _VECTOR, _MATRIX = {"cpu": 2**26, "cuda": 2**28}, {"cpu": 2048, "cuda": 8192}
 
@@ -179,30 +190,39 @@ def _speeds(torch: Any, kind: str) -> dict[str, Any]:
 def _copy_gb_s(torch: Any, kind: str) -> float:
     source = torch.ones(_VECTOR[kind], device=kind)
     target = torch.empty_like(source)
-    return 2.0 * source.numel() * 4.0 / _fastest(torch, kind, lambda: target.copy_(source)) / 1e9
+    return 2.0 * source.numel() * 4.0 / _fastest(lambda: target.copy_(source)) / 1e9
 
 
 def _product_tflops(torch: Any, kind: str, dtype: str) -> float:
     rows = _MATRIX[kind]
     matrix = torch.ones(rows, rows, device=kind, dtype=getattr(torch, dtype))
-    return 2.0 * rows**3 / _fastest(torch, kind, lambda: matrix @ matrix) / 1e12
+    return 2.0 * rows**3 / _fastest(lambda: matrix @ matrix) / 1e12
 
 
-def _fastest(torch: Any, kind: str, work: Callable[[], Any]) -> float:
-    """Seconds of the fastest of several runs, after one that is not timed."""
-    times = []
-    for _ in range(_MACHINE_REPEATS + 1):
-        start = time.perf_counter()
-        work()
-        if kind == "cuda":
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return min(times[1:])
+def _fastest(work: Callable[[], Any]) -> float:
+    """Seconds of the fastest of several runs: others wait for other processes."""
+    return float(min(_timer(work).blocked_autorange(min_run_time=_MIN_TIME_S).times))
+
+
+def _timer(step: Callable[[], Any]) -> Any:
+    """What times a step on the threads of this process, with the queue of the GPU empty before and after."""
+    import torch
+    from torch.utils.benchmark import Timer
+
+    return Timer("step()", globals={"step": step}, num_threads=torch.get_num_threads())
+
+
+def cpu_model() -> str:
+    """Model of the processor."""
+    lines = _INFO.read_text().splitlines() if _INFO.is_file() else []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
 
 
 def _processor() -> dict[str, Any]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    memory, cache = machine_memory_gib(), _number(_CPU / "cache/index3/size") / 1024
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB if hasattr(os, "sysconf") else math.nan
+    cache = _number(_CPU / "cache/index3/size") / 1024
     about = {"kind": "cpu", "interconnect": "none", "memory_gib": memory, "usable_gib": memory}
     return {**about, "sms": float(cores), "boost_clock_mhz": _clock_mhz(), "l2_mib": cache}
 
@@ -216,7 +236,7 @@ def _clock_mhz() -> float:
 
 
 def _gpu(properties: Any) -> dict[str, Any]:
-    memory = properties.total_memory / _GIB
+    memory = properties.total_memory / GIB
     cache = getattr(properties, "L2_cache_size", math.nan) / _MIB
     clock = getattr(properties, "clock_rate", math.nan) / 1e3
     version = f"{properties.major}.{properties.minor}"

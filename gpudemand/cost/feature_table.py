@@ -5,44 +5,38 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from gpudemand import _parallel
 from gpudemand._array import STRING
-from gpudemand._validation import InputError, check_columns, check_list, stack_level, told
+from gpudemand._validation import InputError, check_columns, check_list, stack_level
 from gpudemand.cost.graph import OpGraph, per_graph, structural_matrix
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, features_by_name
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.memory import memory_summary
-from gpudemand.cost.meter import configuration_from_row
-from gpudemand.cost.networks import BUILT_IN, load_networks
 from gpudemand.cost.roofline import group_bandwidth
 from gpudemand.datasets.devices import Device
 
-#: Columns that determine the graph of a measured network.
+#: Columns that determine the graph of a measured network: the index of `load_architectures`.
 ARCHITECTURE = ("framework", "network", "input_size", "channels", "n_classes", "vocabulary", "width", "depth")
 #: Hyper-parameters beside the network.
 CATEGORIES = ("framework", "optimizer", "precision", "layout", "execution", "device")
 NUMBERS = ("batch_size", "threads")
-_EXECUTION = {"torch": {}, "keras": {"layout": "channels_last", "execution": "compiled"}}
 EDGE = "edge:"
 
 
-def features_from_rows(rows: pd.DataFrame, traced: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Features of the jobs in measured or planned rows: hyper-parameters and graph, never a network's name.
+def features_from_rows(rows: pd.DataFrame, traced: pd.DataFrame) -> pd.DataFrame:
+    """Features of the jobs in measured rows: hyper-parameters and graph, never a network's name.
 
     Parameters
     ----------
     rows : DataFrame
-        Measured rows or a plan: `ARCHITECTURE`, `CATEGORIES` and `NUMBERS`.
-    traced : DataFrame, optional
-        What `trace_architectures` returned for at least these architectures; by default they are traced
-        now, which takes networks of `gpudemand.cost.networks`.
+        Such as `load_measurements` returns: `ARCHITECTURE`, `CATEGORIES` and `NUMBERS`.
+    traced : DataFrame
+        Features of at least these architectures, such as `load_architectures` returns.
 
     Returns
     -------
@@ -59,13 +53,10 @@ def features_from_rows(rows: pd.DataFrame, traced: pd.DataFrame | None = None) -
     rows = check_columns(rows, (*ARCHITECTURE, *CATEGORIES, *NUMBERS), "rows")
     if rows.empty:
         raise InputError("rows has no jobs; there is nothing to describe.")
-    known = trace_architectures(rows) if traced is None else traced
-    graphs = known.reindex(pd.MultiIndex.from_frame(rows[list(ARCHITECTURE)]))
+    graphs = traced.reindex(pd.MultiIndex.from_frame(rows[list(ARCHITECTURE)]))
     missing = int(graphs["flops"].isna().sum())
     if missing:
-        raise InputError(
-            f"{missing} rows have an architecture that is not in `traced`; call trace_architectures first."
-        )
+        raise InputError(f"{missing} rows have an architecture that is not in `traced`; drop them, or trace it.")
     _warn_of_several_gpus(rows)
     edges = [name for name in graphs.columns if name.startswith(EDGE)]
     graphs = graphs.drop(columns=[name for name in edges if not graphs[name].any()])
@@ -79,36 +70,9 @@ def _warn_of_several_gpus(rows: pd.DataFrame) -> None:
     if len(names) > 1:
         message = (
             f"rows are of {len(names)} devices ({', '.join(map(str, names[:5]))}), which these features do not tell "
-            "apart; take the rows of one, or features_from_jobs(measured_jobs(rows, graphs))."
+            "apart; take the rows of one, or features_from_jobs of the jobs."
         )
         warnings.warn(message, stacklevel=stack_level())
-
-
-@told("Tracing networks")
-def trace_architectures(rows: pd.DataFrame, n_jobs: int | None = None, networks: str = BUILT_IN) -> pd.DataFrame:
-    """Build every distinct architecture in rows and compute the features of its graph.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        `ARCHITECTURE`; further columns are ignored.
-    n_jobs : int, optional
-        Processes; tracing takes some tenths of a second each.
-    networks : str
-        Module that builds the networks; see `measure_training_cost`.
-
-    Returns
-    -------
-    DataFrame
-        A row an architecture, `ARCHITECTURE` in the index: totals of the graph, amounts by operator class,
-        `memory_summary`, and the entries of the structural matrix (edge counts).
-    """
-    return features_of_architectures(trace_graphs(rows, n_jobs, networks))
-
-
-def features_of_architectures(graphs: Mapping[tuple[Any, ...], OpGraph]) -> pd.DataFrame:
-    """Features of architectures that `trace_graphs` traced; see `trace_architectures`."""
-    return features_of_graphs(graphs.values(), pd.MultiIndex.from_tuples(list(graphs), names=ARCHITECTURE))
 
 
 def features_of_graphs(graphs: Iterable[OpGraph], index: pd.Index | None = None) -> pd.DataFrame:
@@ -123,27 +87,6 @@ def _features_of_graph(graph: OpGraph) -> dict[str, float]:
     counts = counts[counts > 0]
     edges = {f"{EDGE}{producer}->{consumer}": float(n) for (producer, consumer), n in counts.items()}
     return {**features_by_name(graph), **memory_summary(graph), **edges}
-
-
-def trace_graphs(
-    rows: pd.DataFrame, n_jobs: int | None = None, networks: str = BUILT_IN
-) -> dict[tuple[Any, ...], OpGraph]:
-    """`ARCHITECTURE` -> graph, of every distinct architecture in rows; see `trace_architectures`."""
-    distinct = rows[list(ARCHITECTURE)].drop_duplicates().sort_values(list(ARCHITECTURE)).to_dict("records")
-    graphs = _parallel.run(partial(_trace_graph, networks=networks), distinct, n_jobs=n_jobs)
-    return {tuple(spec.values()): graph for spec, graph in zip(distinct, graphs, strict=True)}
-
-
-def _trace_graph(spec: dict[str, Any], networks: str) -> OpGraph:
-    """Build one architecture (`ARCHITECTURE`) and trace it."""
-    job = configuration_from_row({**_EXECUTION[spec["framework"]], **spec})
-    build = partial(job.build, load_networks(networks))
-    if job.framework == "keras":
-        return OpGraph.from_keras(build())
-    import torch
-
-    with torch.device("meta"):
-        return OpGraph.from_torch(build(), job.input_shape)
 
 
 _DEVICE_NUMBERS = ("bandwidth_gb_s", "fp32_tflops", "sms", "boost_clock_mhz", "l2_mib", "year")

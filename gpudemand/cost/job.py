@@ -15,7 +15,6 @@ from gpudemand._validation import InputError, check_choice, check_number, stack_
 from gpudemand.cost._surroundings import content_of, fields_of
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, OPTIMIZERS
-from gpudemand.cost.meter import CHOICES, check_keras
 from gpudemand.cost.operators import HALF
 from gpudemand.cost.parallel import LoRA, Parallel
 from gpudemand.cost.tracing import plain_shape, read_inputs
@@ -103,8 +102,8 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _GRAPHS: WeakKeyDictionary[Any, dict[Hashable, OpGraph]] = WeakKeyDictionary()
 #: Names that an option may have.
 _NAMES: dict[str, tuple[str, ...]] = {
-    "layout": CHOICES["layout"],
-    "execution": CHOICES["execution"],
+    "layout": ("contiguous", "channels_last"),
+    "execution": ("eager", "compiled"),
     "offload": ("optimizer", "parameters", "all", "activations"),
     "attention": ("flash", "flash-1", "flash-2", "flash-3", "eager"),
     "cross_entropy": ("plain", "fused", "fused_linear"),
@@ -651,6 +650,14 @@ class TrainingRun:
         replicas = self.layout.data or 1
         share = max((self.global_batch or replicas * _MICRO_BATCHES[-1]) // replicas, 1)
         return [size for size in _MICRO_BATCHES if share % size == 0] or [share]
+
+
+def check_keras(framework: str, layout: str | None, execution: str | None) -> None:
+    """Raise `InputError` for a layout or an execution that Keras does not have."""
+    if framework == "keras" and (layout, execution) != ("channels_last", "compiled"):
+        raise InputError(
+            f"keras trains with layout 'channels_last' and execution 'compiled'; got {layout!r} and {execution!r}."
+        )
 
 
 def split_batch(

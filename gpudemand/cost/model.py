@@ -8,7 +8,7 @@ import os
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,7 @@ import pandas as pd
 from gpudemand._array import FloatArray, IntArray
 from gpudemand._files import read_manifest, replace_folder
 from gpudemand._validation import InputError, check_columns, check_length, check_number, told
-from gpudemand.cost.feature_table import ARCHITECTURE, distinct_graphs, features_from_jobs, listed_jobs
-from gpudemand.cost.graph import OpGraph
+from gpudemand.cost.feature_table import distinct_graphs, features_from_jobs, listed_jobs
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, features_by_name
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_memory import MEMORY_MEANS, bucket_bytes
@@ -114,45 +113,6 @@ def memory_inputs(jobs: Sequence[TrainingJob], settings: Sequence[Setting] | Non
     ]
     covariates = {key: memory_covariates(job) for key, job in dict(zip(keys, jobs, strict=True)).items()}
     return pd.concat([pd.concat(parts).sort_index(), pd.DataFrame([covariates[key] for key in keys])], axis=1)
-
-
-def measured_jobs(rows: pd.DataFrame, graphs: Mapping[Any, OpGraph]) -> list[TrainingJob]:
-    """Jobs of measured rows.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        What `measure_training_cost` returns.
-    graphs : mapping of tuple to OpGraph
-        `ARCHITECTURE` of a row -> its graph; see `gpudemand.cost.feature_table.trace_graphs`.
-
-    Returns
-    -------
-    list of TrainingJob
-
-    Raises
-    ------
-    InputError
-        If an architecture has no graph, or a device is not known.
-    """
-    jobs = []
-    for row in rows.to_dict("records"):
-        key = tuple(row[column] for column in ARCHITECTURE)
-        if key not in graphs:
-            raise InputError(f"graphs has no {row['network']} of {row['framework']} as measured; trace the rows first.")
-        jobs.append(
-            TrainingJob(
-                graphs[key],
-                batch_size=int(row["batch_size"]),
-                optimizer=row["optimizer"],
-                precision=row["precision"],
-                device=str(row["device_name"]),
-                layout=row["layout"],
-                execution=row["execution"],
-                framework_version=str(row["framework_version"]).partition(" ")[2] or None,
-            )
-        )
-    return jobs
 
 
 _HALF_BYTES = 2.0
@@ -437,7 +397,7 @@ class CostModel:
         Parameters
         ----------
         jobs : sequence of TrainingJob
-            Measured jobs; `measured_jobs` makes them from rows of `measure_training_cost`.
+            Measured jobs.
         costs : DataFrame of shape (n_jobs, 2)
             ``step_time_s`` and ``memory_gib``; NaN where unknown.
         groups : array-like of shape (n_jobs,), optional

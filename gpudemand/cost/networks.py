@@ -1,15 +1,13 @@
-"""Networks that are measured by name: a few of this package, and those of other modules; families of names."""
+"""Standard networks by name, networks that a file builds, and families of names."""
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import re
 import sys
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 from gpudemand._validation import InputError, check_choice, check_number, nearest
 
@@ -18,51 +16,10 @@ DEFAULT_SHAPES = {"image": (3, 32, 32), "tokens": (128,)}
 #: Smallest image: fewer pixels a side vanish before the last stage.
 MIN_SIDE = 16
 #: Networks of `build` and the kind of their input.
-_KINDS = {
+NETWORKS = {
     **dict.fromkeys(("vgg11", "vgg16", "resnet18", "resnet50", "mobilenet_v2", "vit_tiny"), "image"),
     "bert": "tokens",
 }
-#: Where plans find their networks unless another place is named.
-BUILT_IN = "gpudemand.cost.networks"
-
-
-class Networks(Protocol):
-    """What a module offers whose networks are measured, as this one and ``benchmarks.zoo`` do."""
-
-    def names(self) -> list[str]:
-        """Names that a plan may hold."""
-        ...
-
-    def kind(self, name: str) -> str:
-        """``image`` or ``tokens``."""
-        ...
-
-    def build(
-        self,
-        name: str,
-        framework: str,
-        input_shape: Sequence[int] | None,
-        n_classes: int,
-        *,
-        width: float,
-        depth: float,
-        vocabulary: int,
-    ) -> Any:
-        """Build an untrained ``torch.nn.Module`` or ``keras.Model`` whose outputs are logits."""
-        ...
-
-
-@cache
-def load_networks(place: str = BUILT_IN) -> Networks:
-    """Import the module that builds networks: its name, or the path of a ``.py`` file, which is run."""
-    try:
-        module = run_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    except ImportError as error:
-        raise InputError(f"networks={place!r} cannot be imported ({error}); name a module or a file.py.") from error
-    lacking = [name for name in ("names", "kind", "build") if not hasattr(module, name)]
-    if lacking:
-        raise InputError(f"networks={place!r} builds no networks: it lacks {', '.join(lacking)}.")
-    return cast("Networks", module)
 
 
 def run_file(path: Path) -> Any:
@@ -99,26 +56,7 @@ def built(module: Any, name: str, where: str) -> Any:
         raise InputError(f"{name}() of {where} failed: {type(error).__name__}: {error}.") from error
 
 
-def names() -> list[str]:
-    """Names of the networks of `build`."""
-    return list(_KINDS)
-
-
-def kind(name: str) -> str:
-    """Kind of input of a network of `build`: ``"image"`` or ``"tokens"``."""
-    return _KINDS[check_choice("name", name, _KINDS)]
-
-
-def build(
-    name: str,
-    framework: str = "torch",
-    input_shape: Sequence[int] | None = None,
-    n_classes: int = 10,
-    *,
-    width: float = 1.0,
-    depth: float = 1.0,
-    vocabulary: int = 1000,
-) -> Any:
+def build(name: str, input_shape: Sequence[int] | None = None, n_classes: int = 10, *, vocabulary: int = 1000) -> Any:
     """Build a standard network in PyTorch, untrained, for calibration and for examples.
 
     With 224 pixels and 1,000 classes they are the published networks (``bert`` is of size "mini" and has no segments);
@@ -127,15 +65,11 @@ def build(
     Parameters
     ----------
     name : str
-        One of `names`.
-    framework : {"torch"}
-        The framework, which further modules of networks may choose (see `load_networks`).
+        One of `NETWORKS`.
     input_shape : tuple of int, optional
         ``(channels, height, width)`` of an image, or ``(length,)`` of a token sequence. Default: (3, 32, 32) or (128,).
     n_classes : int, default=10
         Outputs of the classifier, which are logits.
-    width, depth : {1.0}
-        Factors on channels and blocks: these networks have their published sizes.
     vocabulary : int, default=1000
         Distinct tokens; ignored for images.
 
@@ -155,12 +89,7 @@ def build(
     >>> sum(weight.numel() for weight in net.parameters())
     11689512
     """
-    shape = check_input_shape(input_shape, name, kind(name))
-    if framework != "torch" or (width, depth) != (1, 1):
-        raise InputError(
-            f"{name} is built in PyTorch at its published width and depth; got {framework!r}, width {width!r}, "
-            f"depth {depth!r}."
-        )
+    shape = check_input_shape(input_shape, name, NETWORKS[check_choice("name", name, NETWORKS)])
     n_classes = int(check_number("n_classes", n_classes, 1, integer=True))
     vocabulary = int(check_number("vocabulary", vocabulary, 1, integer=True))
     try:

@@ -6,9 +6,10 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.cost.feature_table import ARCHITECTURE, EDGE, features_from_rows, trace_architectures
+from gpudemand.cost.feature_table import ARCHITECTURE, EDGE, features_from_rows
 
 pytest.importorskip("torch")
+graphs = pytest.importorskip("benchmarks.measure.graphs", reason="runs from a checkout")
 plans = pytest.importorskip("benchmarks.zoo.plans", reason="runs from a checkout")
 
 
@@ -20,7 +21,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def traced(rows):
-    return trace_architectures(rows, networks="benchmarks.zoo")
+    return graphs.features_of_architectures(graphs.trace_graphs(rows))
 
 
 def test_each_architecture_is_one_row(rows, traced):
@@ -53,7 +54,7 @@ def test_rows_of_several_gpus_are_said(rows, traced):
 
 def test_tracing_is_deterministic(rows, traced):
     few = rows.head(2)
-    again = trace_architectures(few, networks="benchmarks.zoo")
+    again = graphs.features_of_architectures(graphs.trace_graphs(few))
     pd.testing.assert_frame_equal(
         features_from_rows(few, again), features_from_rows(few, traced), check_column_type=False
     )

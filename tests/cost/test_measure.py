@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +18,16 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError, RejectedRowsWarning
-from gpudemand.cost import measure
-from gpudemand.cost.measure import COLUMNS, MeasuringProcess, load_measurements, noise_floor, read_rows
-from gpudemand.cost.meter import ENVIRONMENT_COLUMNS, Configuration, RowFile
+from gpudemand.cost import load_measurements, noise_floor
 
 zoo = pytest.importorskip("benchmarks.zoo", reason="runs from a checkout")
+measure = pytest.importorskip("benchmarks.measure.runs", reason="runs from a checkout")
+meter = pytest.importorskip("benchmarks.measure.meter", reason="runs from a checkout")
+load_networks = pytest.importorskip("benchmarks.measure.networks", reason="runs from a checkout").load_networks
 plans = pytest.importorskip("benchmarks.zoo.plans", reason="runs from a checkout")
-measure_training_cost = partial(measure.measure_training_cost, networks="benchmarks.zoo")
-read_plan = partial(measure.read_plan, networks="benchmarks.zoo")
+COLUMNS, MeasuringProcess, read_rows = measure.COLUMNS, measure.MeasuringProcess, measure.read_rows
+ENVIRONMENT_COLUMNS, Configuration, RowFile = meter.ENVIRONMENT_COLUMNS, meter.Configuration, meter.RowFile
+measure_training_cost, read_plan = measure.measure_training_cost, measure.read_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANS = ROOT / "data" / "cost" / "plans"
@@ -110,7 +111,7 @@ def test_a_killed_run_resumes(tmp_path):
 
 def kill_after_rows(count, plan, out):
     """Start a run as a process of its own and kill it as soon as so many rows are on disk."""
-    code = "import sys, gpudemand as gd; gd.measure_training_cost(*sys.argv[1:], steps=2, networks='benchmarks.zoo')"
+    code = "import sys; from benchmarks.measure.runs import *; measure_training_cost(*sys.argv[1:], steps=2)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     run = subprocess.Popen([sys.executable, "-c", code, str(plan), str(out)], env=environment)
     deadline = time.monotonic() + 120
@@ -405,3 +406,56 @@ def test_amounts_that_are_none_have_no_noise_floor(value, reason):
     with pytest.raises(InputError, match=f"the column step_time_s of rows holds {reason}"):
         noise_floor(rows)
     assert noise_floor(rows.assign(status=None, step_time_s=1.0)).empty
+
+
+OWN = """
+import torch
+
+def names():
+    return ["mine"]
+
+def kind(name):
+    return "image"
+
+def build(name, framework, input_shape, n_classes, *, width, depth, vocabulary):
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, n_classes))
+"""
+
+
+@pytest.mark.slow
+def test_networks_of_a_file_are_measured(tmp_path):
+    pytest.importorskip("torch")
+    (tmp_path / "own.py").write_text(OWN)
+    name, option = "mine", {"networks": str(tmp_path / "own.py")}
+    plan = pd.DataFrame({"framework": ["torch"], "network": name, "input_size": 16, "batch_size": 2})
+    rows = measure_training_cost(plan, tmp_path / "rows.csv", steps=2, warmup=1, min_time_s=0.0, **option)
+    assert rows["status"].tolist() == ["ok"], rows["message"].tolist()
+    assert rows["parameters"].tolist() == [768 * 10 + 10]
+    with pytest.raises(InputError, match="network='other' is not known"):
+        measure_training_cost(plan.assign(network="other"), tmp_path / "rows.csv", **option)
+
+
+def test_a_module_without_networks_is_refused(tmp_path):
+    with pytest.raises(InputError, match="'nowhere' cannot be imported"):
+        load_networks("nowhere")
+    with pytest.raises(InputError, match=r"there is no file '.*nowhere\.py'; give the path"):
+        load_networks(str(tmp_path / "nowhere.py"))
+    with pytest.raises(InputError, match="'json' builds no networks: it lacks names, kind, build"):
+        load_networks("json")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"), [("1 / 0", "nets.py cannot be run: ZeroDivisionError"), ("names = 1", "lacks kind, build")]
+)
+def test_a_file_that_builds_no_networks(tmp_path, code, said):
+    file = tmp_path / "nets.py"
+    file.write_text(code)
+    with pytest.raises(InputError, match=said):
+        load_networks(str(file))
+
+
+def test_a_file_of_networks_imports_what_lies_beside_it(tmp_path):
+    (tmp_path / "beside_networks.py").write_text("from benchmarks.zoo import build, kind, names")
+    file = tmp_path / "nets.py"
+    file.write_text("from beside_networks import build, kind, names")
+    assert load_networks(str(file)).names() == zoo.names()

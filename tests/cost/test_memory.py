@@ -20,13 +20,13 @@ from gpudemand.cost.memory import (
     simulate_memory,
 )
 from gpudemand.cost.memory_model import MemoryModel, largest_that, max_batch_size
-from gpudemand.cost.meter import PLAN_COLUMNS, configuration_from_row
 from gpudemand.cost.step_time_model import FarFromTrainingWarning
 from gpudemand.datasets.registry import data_folder
 from tests.tiers import slow_where
 
 torch = pytest.importorskip("torch")
 zoo = pytest.importorskip("benchmarks.zoo", reason="runs from a checkout")
+meter = pytest.importorskip("benchmarks.measure.meter", reason="runs from a checkout")
 MIB = 2**20
 IMAGE = (3, 32, 32)
 #: Operators of PyTorch that ask for memory.
@@ -256,7 +256,7 @@ _CUBLAS_GIB = 0.07
 def test_simulated_peak_is_that_measured_on_a_gpu(network: str, batch: int, precision: str) -> None:
     rows = pd.read_csv(data_folder() / "cost" / "h200" / "networks.csv").query("status == 'ok'")
     row = rows[rows[["network", "batch_size", "precision"]].eq([network, batch, precision]).all(axis=1)].iloc[0]
-    job = configuration_from_row(row[list(PLAN_COLUMNS)].to_dict())
+    job = meter.configuration_from_row(row[list(meter.PLAN_COLUMNS)].to_dict())
     graph = OpGraph.from_torch(job.build(zoo), job.input_shape)
     found = simulate_memory(graph, batch, Setting(job.optimizer, precision == "bf16"))
     assert found.allocated / 2**30 + _CUBLAS_GIB == pytest.approx(row["allocated_gib"], rel=0.02)

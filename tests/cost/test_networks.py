@@ -1,4 +1,4 @@
-"""Networks by name: those of the package, those of another module, and the families of their names."""
+"""Networks by name, and the families of their names."""
 
 from __future__ import annotations
 
@@ -6,25 +6,12 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.cost import family_of, measure_training_cost, networks
-from gpudemand.cost.networks import load_networks
+from gpudemand.cost import family_of, networks
 from tests.tiers import slow_where
 
 #: Networks of many layers.
 DEEP = ("resnet50", "mobilenet_v2", "vit_tiny")
 SHAPES = {"image": ((3, 16, 16), (1, 28, 40), (3, 64, 64), (3, 224, 224)), "tokens": ((128,),)}
-OWN = """
-import torch
-
-def names():
-    return ["mine"]
-
-def kind(name):
-    return "image"
-
-def build(name, framework, input_shape, n_classes, *, width, depth, vocabulary):
-    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, n_classes))
-"""
 
 
 def recorded_calls(place, name, shape):
@@ -44,8 +31,8 @@ def recorded_calls(place, name, shape):
             return function(*args, **(kwargs or {}))
 
     with torch.device("meta"):
-        net = place.build(name, "torch", shape, 17)
-        samples = torch.zeros(2, *shape, dtype=torch.int64 if place.kind(name) == "tokens" else None)
+        net = place.build(name, input_shape=shape, n_classes=17)
+        samples = torch.zeros(2, *shape, dtype=torch.int64 if len(shape) == 1 else None)
         with Record():
             net(samples)
     return [tuple(weight.shape) for weight in net.parameters()], made
@@ -55,51 +42,23 @@ def recorded_calls(place, name, shape):
     ("name", "shape"),
     slow_where(
         lambda case: case[0] in DEEP and case[1] != (3, 64, 64),
-        [(name, shape) for name in networks.names() for shape in SHAPES[networks.kind(name)]],
+        [(name, shape) for name, kind in networks.NETWORKS.items() for shape in SHAPES[kind]],
     ),
 )
 def test_networks_of_the_package_are_those_that_were_measured(name, shape):
     pytest.importorskip("torch")
     zoo = pytest.importorskip("benchmarks.zoo", reason="runs from a checkout")
-    assert zoo.kind(name) == networks.kind(name)
+    assert zoo.kind(name) == networks.NETWORKS[name]
     (own_weights, own_calls), (weights, calls) = (recorded_calls(place, name, shape) for place in (networks, zoo))
     assert own_weights == weights
     assert own_calls == calls
     assert len(calls) > len(weights) > 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("place", ["the package", "a file"])
-def test_networks_are_measured(tmp_path, place):
-    pytest.importorskip("torch")
-    (tmp_path / "own.py").write_text(OWN)
-    name, option = ("resnet18", {}) if place == "the package" else ("mine", {"networks": str(tmp_path / "own.py")})
-    plan = pd.DataFrame({"framework": ["torch"], "network": name, "input_size": 16, "batch_size": 2})
-    rows = measure_training_cost(plan, tmp_path / "rows.csv", steps=2, warmup=1, min_time_s=0.0, **option)
-    assert rows["status"].tolist() == ["ok"], rows["message"].tolist()
-    assert rows["parameters"].tolist() == [11_173_962 if name == "resnet18" else 768 * 10 + 10]
-    with pytest.raises(InputError, match="network='other' is not known"):
-        measure_training_cost(plan.assign(network="other"), tmp_path / "rows.csv", **option)
-
-
-def test_a_module_without_networks_is_refused(tmp_path):
-    with pytest.raises(InputError, match="'nowhere' cannot be imported"):
-        load_networks("nowhere")
-    with pytest.raises(InputError, match=r"there is no file '.*nowhere\.py'; give the path"):
-        load_networks(str(tmp_path / "nowhere.py"))
-    with pytest.raises(InputError, match="'json' builds no networks: it lacks names, kind, build"):
-        load_networks("json")
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"name": "resnet51"}, "name='resnet51' is not known. Did you mean 'resnet50'?"),
-        (
-            {"framework": "keras"},
-            "resnet18 is built in PyTorch at its published width and depth; got 'keras'",
-        ),
-        ({"width": 0.5}, "got 'torch', width 0.5, depth 1.0"),
         ({"input_shape": (3, 8, 8)}, "resnet18 needs at least 16 x 16 pixels"),
         ({"name": "bert", "input_shape": (3, 32, 32)}, r"bert takes tokens: input_shape must be \(length,\)"),
         ({"n_classes": 0}, "n_classes must be a whole number of at least 1; got 0"),
@@ -150,20 +109,3 @@ def test_every_public_network_has_a_family(shared_data):
     sizes = names.map(family_of).value_counts()
     assert 30 < len(sizes) < 120
     assert sizes.max() < 0.25 * len(names)
-
-
-@pytest.mark.parametrize(
-    ("code", "said"), [("1 / 0", "nets.py cannot be run: ZeroDivisionError"), ("names = 1", "lacks kind, build")]
-)
-def test_a_file_that_builds_no_networks(tmp_path, code, said):
-    file = tmp_path / "nets.py"
-    file.write_text(code)
-    with pytest.raises(InputError, match=said):
-        load_networks(str(file))
-
-
-def test_a_file_of_networks_imports_what_lies_beside_it(tmp_path):
-    (tmp_path / "beside_networks.py").write_text("from gpudemand.cost.networks import build, kind, names")
-    file = tmp_path / "nets.py"
-    file.write_text("from beside_networks import build, kind, names")
-    assert load_networks(str(file)).names() == networks.names()

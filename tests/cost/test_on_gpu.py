@@ -7,10 +7,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from gpudemand.cost.meter import Sampling
-
 torch = pytest.importorskip("torch")
 main = pytest.importorskip("benchmarks.cost.on_gpu.__main__", reason="runs from a checkout")
+Sampling = pytest.importorskip("benchmarks.measure.meter").Sampling
 SMALL = main.decoders.Decoder(128, 1, 16, precision="fp32")
 
 

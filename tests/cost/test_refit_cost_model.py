@@ -5,11 +5,9 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.cost import load_measurements
-from gpudemand.cost.model import measured_jobs
 
-median_of_repetitions = pytest.importorskip(
-    "scripts.refit_cost_model", reason="runs from a checkout"
-).median_of_repetitions
+refit_cost_model = pytest.importorskip("scripts.refit_cost_model", reason="runs from a checkout")
+measured_jobs, median_of_repetitions = refit_cost_model.measured_jobs, refit_cost_model.median_of_repetitions
 
 
 @pytest.fixture(scope="module")

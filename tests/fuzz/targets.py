@@ -27,11 +27,8 @@ import requests
 
 from gpudemand._files import file_sha256, manifest_text
 from gpudemand._validation import InputError
-from gpudemand.cost import CostModel, read_rows
+from gpudemand.cost import CostModel
 from gpudemand.cost.large_models import LargeModelPredictor
-from gpudemand.cost.measure import COLUMNS
-from gpudemand.cost.measure import read_plan as read_measurements_plan
-from gpudemand.cost.meter import RowFile
 from gpudemand.cost.transformer_configs import read_configuration
 from gpudemand.datasets import devices as saved_devices
 from gpudemand.datasets.registry import bundled_path
@@ -255,51 +252,6 @@ def check_answer(data: bytes, folder: Path) -> bool:
     return found is not None
 
 
-def valid_rows() -> bytes:
-    """A few measured rows."""
-    rows = bundled_path("cost/cpu.csv")
-    return b"\n".join([*rows.read_bytes().splitlines()[:4], b""])
-
-
-def check_rows(data: bytes, folder: Path) -> bool:
-    """Measured rows are as many as lines, with numbers where numbers belong; whole ones stay when more are written.
-
-    The last line may lack but its end.
-    """
-    with work_folder(folder) as own:
-        path, whole = own / "rows.csv", data.rpartition(b"\n")[0]
-        path.write_bytes(data)
-        rows = attempt(lambda: read_rows(path), path.name)
-        with suppress(InputError):
-            with RowFile(path, COLUMNS) as file:
-                file.append({"key": "new"})
-            assert path.read_bytes().startswith(whole)
-    if rows is not None:
-        lines = sum(bool(line) for line in whole.splitlines())
-        assert len(rows) == lines - 1 or (len(rows) == lines and not data.endswith(b"\n"))
-        assert np.isfinite(rows["step_time_s"].dropna().astype(float)).all()
-    return rows is not None
-
-
-def valid_measurements_plan() -> bytes:
-    """A plan of measurements."""
-    rows = (b"torch,resnet18,%d,3x32x32\n" % 2**k for k in range(5))
-    return b"framework,network,batch_size,input_shape\n" + b"".join(rows)
-
-
-def check_measurements_plan(data: bytes, folder: Path) -> bool:
-    """Every line that is whole is a job to measure."""
-    with work_folder(folder) as own:
-        (own / "plan.csv").write_bytes(data)
-        jobs = attempt(lambda: read_measurements_plan(own / "plan.csv"))
-    if jobs is not None:
-        lines, valid = data.decode().splitlines(), valid_measurements_plan().decode().splitlines()
-        assert len(jobs) < len(lines)
-        whole = set(lines) & set(valid[1:]) if lines[0] == valid[0] else ()
-        assert {int(line.split(",")[2]) for line in whole} <= {job.batch_size for job in jobs}
-    return jobs is not None
-
-
 def valid_device() -> bytes:
     """A saved device."""
     return json.dumps({"name": "Mine", "memory_gib": 64.0, "bandwidth_gb_s": 2000, "fp32_tflops": 30}).encode()
@@ -373,8 +325,6 @@ TARGETS: dict[str, Target] = {
     ),
     "slurm-dump": Target(valid_dump, check_dump),
     "prometheus-answer": Target(valid_answer, check_answer),
-    "measured-rows": Target(valid_rows, check_rows),
-    "measurements-plan": Target(valid_measurements_plan, check_measurements_plan),
     "device": Target(valid_device, check_device),
     "model-configuration": Target(valid_configuration, check_configuration),
     "large-model-predictor": Target(valid_predictor, check_predictor),

@@ -24,10 +24,10 @@ import pandas as pd
 from benchmarks.cost.on_gpu import decoders, kernels, operators
 from benchmarks.cost.on_gpu.session import Measured, ModuleSession, predicted_job
 from benchmarks.cost.score import summary
+from benchmarks.measure.child import failed
+from benchmarks.measure.meter import ENVIRONMENT_COLUMNS, RowFile, Sampling, measure
+from benchmarks.measure.runs import MEASURED_COLUMNS
 from gpudemand import CostModel
-from gpudemand.cost.measure import MEASURED_COLUMNS
-from gpudemand.cost.measure_child import failed
-from gpudemand.cost.meter import ENVIRONMENT_COLUMNS, RowFile, Sampling, measure
 from gpudemand.cost.step_time_model import FarFromTrainingWarning
 
 PLAN = Path("data/cost/plans/operators.csv")

@@ -10,10 +10,10 @@ import torch
 from torch.autograd import DeviceType
 
 from benchmarks import zoo
+from benchmarks.measure.meter import Configuration
+from benchmarks.measure.torch_session import TorchSession
 from gpudemand.cost import OpGraph
-from gpudemand.cost._torch_measure import TorchSession
 from gpudemand.cost.graph_features import step_kernels
-from gpudemand.cost.meter import Configuration
 
 #: Twenty networks of all kinds of blocks; of each a small batch, where the number of kernels decides the time.
 NETWORKS = (

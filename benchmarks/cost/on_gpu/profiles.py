@@ -32,9 +32,9 @@ from torch.nn import functional
 from benchmarks.cost.networks import build
 from benchmarks.cost.on_gpu.foreign import FOREIGN, key_of
 from benchmarks.cost.on_gpu.kernels import NETWORKS
-from gpudemand.cost._torch_measure import _make_optimizer
-from gpudemand.cost.measure_child import failed
-from gpudemand.cost.meter import GIB, RowFile
+from benchmarks.measure.child import failed
+from benchmarks.measure.meter import GIB, RowFile
+from benchmarks.measure.torch_session import _make_optimizer
 
 _PHASES = ("forward", "backward", "update")
 _LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaMemsetAsync", "cudaMemcpyAsync", "cudaLaunchCooperativeKernel")

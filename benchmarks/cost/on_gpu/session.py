@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import torch
 
+from benchmarks.measure.torch_session import TorchSession
 from gpudemand.cost import TrainingJob
-from gpudemand.cost._torch_measure import TorchSession
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from gpudemand.cost.meter import GIB, Configuration, Environment, Peaks, cpu_model, machine_memory_gib
+from benchmarks.measure.meter import GIB, Configuration, Environment, Peaks, machine_memory_gib
+from gpudemand.cost.calibrate import cpu_model
 
 LEARNING_RATE = 1e-3
 
@@ -95,7 +96,7 @@ class TorchSession:
     def peaks(self) -> Peaks:
         """Peaks of the CUDA allocator, or on a CPU those in the profile of one more step."""
         if self._device.type == "cuda":
-            from gpudemand.cost.meter import process_memory_gib
+            from benchmarks.measure.meter import process_memory_gib
 
             allocated, reserved = torch.cuda.max_memory_allocated() / GIB, torch.cuda.max_memory_reserved() / GIB
             whole = process_memory_gib(os.getpid(), torch.cuda.current_device())
@@ -126,7 +127,7 @@ class TorchSession:
         framework, threads = f"torch {torch.__version__}", torch.get_num_threads()
         if self._device.type == "cpu":
             return Environment(cpu_model(), machine_memory_gib(), "", framework, "", threads)
-        from gpudemand.cost.meter import driver_version
+        from benchmarks.measure.meter import driver_version
 
         properties = torch.cuda.get_device_properties(self._device)
         cudnn: Any = torch.backends.cudnn

@@ -11,15 +11,15 @@ from typing import Any
 import keras
 import numpy as np
 
-from gpudemand.cost.meter import (
+from benchmarks.measure.meter import (
     GIB,
     Configuration,
     Environment,
     Peaks,
-    cpu_model,
     installed_version,
     machine_memory_gib,
 )
+from gpudemand.cost.calibrate import cpu_model
 
 LEARNING_RATE = 1e-3
 
@@ -48,7 +48,7 @@ class KerasSession:
         """Peak of TensorFlow's allocator, which on a CPU counts only blocks of 256 KiB and more."""
         if self._job.device == "cpu":
             return Peaks(allocated_gib=(_allocator("peak") - self._held_before) / GIB)
-        from gpudemand.cost.meter import process_memory_gib
+        from benchmarks.measure.meter import process_memory_gib
 
         whole = process_memory_gib(os.getpid(), 0)
         return Peaks(
@@ -61,7 +61,7 @@ class KerasSession:
         versions = f"keras {keras.__version__}", f"{backend} {installed_version(backend)}"
         if self._job.device == "cpu":
             return Environment(cpu_model(), machine_memory_gib(), "", *versions, _threads())
-        from gpudemand.cost.meter import driver_version, name_and_memory_gib
+        from benchmarks.measure.meter import driver_version, name_and_memory_gib
 
         return Environment(*name_and_memory_gib(0), driver_version(), *versions, _threads())
 

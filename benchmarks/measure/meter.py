@@ -21,9 +21,12 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
+from benchmarks.measure.networks import Networks
 from gpudemand._files import lock
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.cost.networks import Networks
+from gpudemand.cost.calibrate import cpu_model
+from gpudemand.cost.job import check_keras
+from gpudemand.units import GIB
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "framework": ("torch", "keras"),
@@ -35,14 +38,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 #: Smallest value of each integer.
 MINIMUM = {"input_size": 1, "channels": 0, "n_classes": 1, "vocabulary": 0, "batch_size": 1, "threads": 0, "repeat": 0}
-
-
-def check_keras(framework: str, layout: str | None, execution: str | None) -> None:
-    """Raise `InputError` for a layout or an execution that Keras does not have."""
-    if framework == "keras" and (layout, execution) != ("channels_last", "compiled"):
-        raise InputError(
-            f"keras trains with layout 'channels_last' and execution 'compiled'; got {layout!r} and {execution!r}."
-        )
 
 
 @dataclass(frozen=True)
@@ -155,25 +150,12 @@ def _integer(value: Any) -> int:
     return int(number)
 
 
-GIB = 2**30
-
-
 def installed_version(package: str) -> str:
     """Version of an installed distribution, or ``unknown``."""
     try:
         return version(package)
     except PackageNotFoundError:
         return "unknown"
-
-
-def cpu_model() -> str:
-    """Model of the processor."""
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
 
 
 def machine_memory_gib() -> float:

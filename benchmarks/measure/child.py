@@ -11,9 +11,9 @@ import time
 from functools import partial
 from typing import Any
 
+from benchmarks.measure.meter import Configuration, Sampling, Session, measure
+from benchmarks.measure.networks import load_networks
 from gpudemand._child import serve
-from gpudemand.cost.meter import Configuration, Sampling, Session, measure
-from gpudemand.cost.networks import load_networks
 
 #: Messages of allocators that ran out of memory.
 OUT_OF_MEMORY = re.compile(r"bad_alloc|out of memory|cannot allocate memory|can't allocate memory|OOM when", re.I)
@@ -53,10 +53,10 @@ def _train(request: dict[str, Any]) -> dict[str, object]:
 
 def _session_class(framework: str) -> Any:
     if framework == "torch":
-        from gpudemand.cost._torch_measure import TorchSession
+        from benchmarks.measure.torch_session import TorchSession
 
         return TorchSession
-    from gpudemand.cost._keras_measure import KerasSession
+    from benchmarks.measure.keras_session import KerasSession
 
     return KerasSession
 

@@ -1,4 +1,4 @@
-"""`measure_training_cost`: training runs measured, each in a process of its own, and bundled measurements."""
+"""`measure_training_cost`: training runs measured, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -18,20 +18,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpudemand import _parallel
-from gpudemand._array import STRING
-from gpudemand._child import Child
-from gpudemand._validation import (
-    InputError,
-    RejectedRowsWarning,
-    as_numbers,
-    check_choice,
-    check_columns,
-    check_number,
-    stack_level,
-)
-from gpudemand.cost.measure_child import OUT_OF_MEMORY
-from gpudemand.cost.meter import (
+from benchmarks.measure.child import OUT_OF_MEMORY
+from benchmarks.measure.meter import (
     ENVIRONMENT_COLUMNS,
     PLAN_COLUMNS,
     Configuration,
@@ -40,15 +28,25 @@ from gpudemand.cost.meter import (
     configuration_from_row,
     parse_rows,
 )
-from gpudemand.cost.networks import BUILT_IN, load_networks
-from gpudemand.datasets.registry import bundled_path
+from benchmarks.measure.networks import ZOO, load_networks
+from gpudemand import _parallel
+from gpudemand._array import STRING
+from gpudemand._child import Child
+from gpudemand._validation import (
+    InputError,
+    RejectedRowsWarning,
+    check_choice,
+    check_columns,
+    check_number,
+    stack_level,
+)
 
 
 class MeasuringProcess(Child):
     """A fresh Python process that trains jobs on request and is killed at a timeout; on ``cpu`` it sees no GPU."""
 
     def __init__(self, device: str) -> None:
-        super().__init__(["-m", "gpudemand.cost.measure_child"], _environment(device))
+        super().__init__(["-m", "benchmarks.measure.child"], _environment(device))
         self._timed_out = False
 
     def request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
@@ -94,7 +92,7 @@ MEASURED_COLUMNS = (
     *("device_gib_source", "model_gib", "parameters", "process"),
 )
 COLUMNS = ("key", *PLAN_COLUMNS, *MEASURED_COLUMNS, *ENVIRONMENT_COLUMNS)
-_MAKE = "make one with measure_training_cost (in the shell gpudemand measure)."
+_MAKE = "make one with measure_training_cost."
 _TEXT = (
     *("key", "framework", "network", "optimizer", "precision", "layout", "execution", "device"),
     *("status", "message", "device_gib_source", "process"),
@@ -122,7 +120,7 @@ def measure_training_cost(
     timeout_s: float = 300.0,
     memory_limit_gib: float | None = None,
     process: str = "fresh",
-    networks: str = BUILT_IN,
+    networks: str = ZOO,
     progress: Callable[[Progress], None] | None = None,
 ) -> pd.DataFrame:
     """Train every job of a plan for a few steps and record step time and memory.
@@ -139,7 +137,7 @@ def measure_training_cost(
     ----------
     plan : path-like or DataFrame
         A row a job: ``framework``, ``network`` and, unless they have their defaults, the other columns of
-        `gpudemand.cost.meter.Configuration`.
+        `benchmarks.measure.meter.Configuration`.
     out : path-like
         CSV file that receives the rows.
     steps : int, default=8
@@ -159,7 +157,7 @@ def measure_training_cost(
     networks : str
         Module that builds the networks of the plan, by its name or the path of a ``.py`` file, with functions
         ``names()``, ``kind(name)`` and ``build(name, framework, input_shape, n_classes, width=, depth=, vocabulary=)``.
-        The bundled one has few; ``benchmarks.zoo`` of a checkout has those of the bundled measurements.
+        By default ``benchmarks.zoo``, which has those of the bundled measurements.
     progress : callable, optional
         Receives a `Progress` after each row.
 
@@ -193,7 +191,7 @@ def measure_training_cost(
     return read_rows(out)
 
 
-def read_plan(plan: str | os.PathLike[str] | pd.DataFrame, networks: str = BUILT_IN) -> list[Configuration]:
+def read_plan(plan: str | os.PathLike[str] | pd.DataFrame, networks: str = ZOO) -> list[Configuration]:
     """Configurations of a plan, without duplicates: a CSV file or a table with the columns of `Configuration`.
 
     Missing columns take their defaults. An `InputError` for an invalid row counts rows from 1.
@@ -328,149 +326,3 @@ def _all_finite(values: pd.Series) -> bool:
         return bool(np.isfinite(values.astype("float64")).all())
     except (ValueError, OverflowError):  # text, hundreds of digits
         return False
-
-
-def noise_floor(rows: pd.DataFrame, targets: tuple[str, ...] = ("step_time_s", "memory_gib")) -> pd.DataFrame:
-    """Relative error of repetitions of one job: a lower bound on the error of predictions.
-
-    Each repetition is compared with the mean of the others of its job; the difference is multiplied by
-    ``sqrt((n - 1) / n)`` for n repetitions, which removes the noise of that mean, and divided by the observation.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        What `measure_training_cost` returns; only rows with status ``ok`` count.
-    targets : tuple of str
-        Columns to compare.
-
-    Returns
-    -------
-    DataFrame
-        A row per framework, device and target: ``n_jobs``, ``n_rows``, and the relative error's ``mean``, ``median``
-        and ``p90``. Without repetitions, no rows. Rows of another GPU, processor or version of the framework are no
-        repetitions.
-
-    Raises
-    ------
-    InputError
-        If a column is missing, or holds what is no cost: text, zero, negative numbers.
-
-    Examples
-    --------
-    >>> job = {"framework": "torch", "device": "cpu", "network": "lenet", "status": "ok"}
-    >>> rows = pd.DataFrame([{**job, "repeat": i, "step_time_s": s} for i, s in enumerate((1.0, 1.1))])
-    >>> noise_floor(rows, ("step_time_s",))["mean"].round(3).tolist()
-    [0.067]
-    """
-    rows = check_columns(rows, ("framework", "device", "status", *targets), "rows")
-    job = [name for name in (*PLAN_COLUMNS, *_MACHINE) if name in rows.columns and name != "repeat"]
-    measured = rows[(rows["status"] == "ok").fillna(False).to_numpy(dtype=bool)]
-    for target in targets:
-        wrong = int((as_numbers(measured[target], f"the column {target} of rows") <= 0).sum())
-        if wrong:
-            raise InputError(f"the column {target} of rows holds {wrong} values that are not above zero; remove them.")
-    parts = [_errors(measured, job, target) for target in targets]
-    errors = pd.concat(parts, ignore_index=True)
-    groups = errors.groupby(["framework", "device", "target"], sort=True)["error"]
-    summary = groups.agg(n_rows="size", mean="mean", median="median", p90=lambda e: e.quantile(0.9)).reset_index()
-    jobs = errors.groupby(["framework", "device", "target"], sort=True)["job"].nunique().to_numpy()
-    summary.insert(3, "n_jobs", jobs)
-    return summary
-
-
-#: What rows on different machines, or with different software, are no repetitions of one job in.
-_MACHINE = ("device_name", "cpu", "framework_version", "backend")
-
-
-def _errors(rows: pd.DataFrame, job: list[str], target: str) -> pd.DataFrame:
-    """Relative error of each repetition of jobs that were measured more than once."""
-    known = rows[rows[target].notna()]
-    groups = known.groupby(job, dropna=False)
-    n, total = groups[target].transform("size"), groups[target].transform("sum")
-    value, number = known[target], groups.ngroup()
-    others = (total - value) / (n - 1).where(n > 1)
-    error = (value - others).abs() * np.sqrt((n - 1) / n) / value
-    table = pd.DataFrame({"framework": known["framework"], "device": known["device"], "job": number, "error": error})
-    return table.assign(target=target)[(n > 1).to_numpy()]
-
-
-def load_measurements() -> pd.DataFrame:
-    """Load the bundled measurements of step time and memory, on a CPU.
-
-    Returns
-    -------
-    DataFrame
-        A row a job, as `measure_training_cost` returns them; ``attrs["kind"]`` is ``"measured"``.
-
-    Examples
-    --------
-    >>> rows = load_measurements()
-    >>> sorted(rows["framework"].unique()), rows["network"].nunique()
-    (['keras', 'torch'], 41)
-    """
-    rows = read_rows(bundled_path("cost/cpu.csv"))
-    rows.attrs.update(kind="measured", source="gpudemand's own measurements")
-    return rows
-
-
-def load_architectures() -> pd.DataFrame:
-    """Load the features of the traced networks in the bundled measurements.
-
-    Returns
-    -------
-    DataFrame
-        What `trace_architectures` returns for `load_measurements`; `features_from_rows` takes it.
-
-    Examples
-    --------
-    >>> from gpudemand.cost import features_from_rows
-    >>> rows = load_measurements().head(3)
-    >>> features_from_rows(rows, load_architectures())[["batch_size", "flops", "edge:Conv->Relu"]].shape
-    (3, 3)
-    """
-    return pd.read_parquet(bundled_path("cost/cpu_graphs.parquet"))
-
-
-def load_held_out() -> pd.DataFrame:
-    """Load held-out predictions of public measurements, as stored by ``python -m benchmarks.cost --out``.
-
-    Returns
-    -------
-    DataFrame
-        A row a job, a track and a method: ``track``, ``method``, ``network``, ``family``, ``device``, ``ratio``
-        (predicted over measured; the measurements themselves belong to their projects), and ``inside``, 1 if the 90 %
-        interval covered the measurement, NaN for methods without intervals.
-
-    Examples
-    --------
-    >>> ratios = load_held_out()
-    >>> ours = ratios[(ratios["track"] == "family") & (ratios["method"] == "gpudemand")]
-    >>> bool((ours["ratio"] - 1).abs().median() < 0.1)
-    True
-    """
-    found = pd.read_parquet(bundled_path("cost/held_out.parquet"))
-    found.attrs.update(kind="public trace", source="timm, Lambda Labs, pytorch-gpu-benchmark, Sia, NeuSight, GPUMemNet")
-    return found
-
-
-def load_held_out_runs() -> pd.DataFrame:
-    """Load held-out predictions of public runs of large models, as ``python -m benchmarks.cost.llm --out`` stores them.
-
-    Returns
-    -------
-    DataFrame
-        A row a configuration, a target, a split and a method: ``source``, ``model``, ``class``, ``layout``, ``gpu``,
-        ``generation``, ``vendor``, ``target`` (``time`` or ``memory``), ``split`` (what was held out as a whole:
-        ``source`` or ``generation``), ``method``, ``ratio`` (predicted over measured; the measurements themselves
-        belong to their projects), and ``inside``, 1 if the 90 % interval covered the measurement, NaN for methods
-        without intervals.
-
-    Examples
-    --------
-    >>> ratios = load_held_out_runs()
-    >>> sorted(ratios["split"].unique())
-    ['generation', 'source']
-    """
-    found = pd.read_parquet(bundled_path("cost/held_out_runs.parquet"))
-    found.attrs.update(kind="public trace", source="public benchmarks of training stacks")
-    return found
