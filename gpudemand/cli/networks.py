@@ -141,7 +141,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
 
 def is_configuration(network: str) -> bool:
     """Whether the argument of the shell is a published name or a configuration, rather than ``file.py:name``."""
-    return network.startswith(("hf:", "timm:")) or not (":" in network or network.endswith(".py"))
+    return network.startswith("hf:") or not (":" in network or network.endswith(".py"))
 
 
 def refuse(options: dict[str, object], whose: str) -> None:

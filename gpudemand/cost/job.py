@@ -335,8 +335,7 @@ class TrainingJob:
         Parameters
         ----------
         config : str, path-like, mapping, transformers configuration or Transformer
-            The name of a published model (``"llama-3-8b"``) or, if timm is installed, of one of its vision
-            transformers (``"timm:vit_base_patch16_224"``), a ``config.json``, or what it holds.
+            The name of a published model (``"llama-3-8b"``), a ``config.json``, or what it holds.
         seq_len : int or (int, int), optional
             Tokens of a sample; of an encoder-decoder the source's and the target's (one number is both, or the target
             where the model fixes the source, as Whisper does). By default what the model fixes, patches of an image, or

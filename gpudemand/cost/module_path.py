@@ -28,12 +28,12 @@ _CHILD = "import sys; sys.path.insert(0, sys.argv[1]); import gpudemand; del sys
 def is_module_path(text: str) -> bool:
     """Whether a text is ``package.module:factory``, rather than a published name or a file.
 
-    >>> is_module_path("team.networks:build"), is_module_path("timm:vit_base_patch16_224"), is_module_path("net.py:f")
+    >>> is_module_path("team.networks:build"), is_module_path("hf:config.json"), is_module_path("net.py:f")
     (True, False, False)
     """
     module, colon, name = text.partition(":")
     words = [*module.split("."), name]
-    return bool(colon) and module not in ("hf", "timm") and words[-2] != "py" and all(map(str.isidentifier, words))
+    return bool(colon) and module != "hf" and words[-2] != "py" and all(map(str.isidentifier, words))
 
 
 class NetworkTracer:

@@ -146,66 +146,16 @@ def published(name: str) -> Transformer:
 def architecture(config: Any) -> Transformer:
     """Sizes of a model by its published name, or from its configuration.
 
-    `config`: text that names an existing path, or ends in ``.json``, is a path; ``timm:`` stands before a name of
-    timm.
+    `config`: text that names an existing path, or ends in ``.json``, is a path.
 
     >>> architecture({"hidden": 512, "layers": 4, "heads": 8, "vocab": 1000, "ffn": 1408}).n_parameters
     13873664
     """
-    if isinstance(config, str) and config.startswith("timm:"):
-        return timm_architecture(config.removeprefix("timm:"))
     if isinstance(config, str):
         path = config.removeprefix("hf:")
         if not path.endswith(".json") and not (os.sep in path and Path(path).exists()):
             return published(config)
     return read_configuration(config)
-
-
-def timm_architecture(name: str) -> Transformer:
-    """Sizes of a vision transformer of timm, built without weights; a sample has as many tokens as it has patches.
-
-    Patch embedding, class token and positions count as positions; the head as applied to each token, which adds about
-    one per cent to the operations of 1,000 classes.
-    """
-    try:
-        import timm
-    except ImportError as error:
-        raise InputError(f"timm:{name} needs timm: pip install timm, or give the sizes of the model.") from error
-    if not timm.is_model(name):
-        raise InputError(f"timm has no network {shorten(name)!r}; huggingface.co/timm lists them.")
-    found = _vision_transformer(_without_weights(timm.create_model, name), name)
-    if found is None:
-        raise InputError(
-            f"timm:{name} is no plain vision transformer; trace its module (in the shell model.py:build_model)."
-        )
-    return found
-
-
-def _without_weights(create: Any, name: str) -> Any:
-    import torch
-
-    try:
-        with torch.device("meta"):
-            return create(name)
-    except (NotImplementedError, RuntimeError):  # some read a number while they are built
-        return create(name)
-
-
-def _vision_transformer(model: Any, name: str) -> Transformer | None:
-    """Sizes of a module of timm; None if its layers have other parameters than those of a plain transformer."""
-    try:
-        first, traits = model.blocks[0], families()["gpt2"].traits | {"causal": False, "head_bias": True}
-        sizes = {"hidden": model.embed_dim, "layers": len(model.blocks), "heads": first.attn.num_heads}
-        sizes |= {"ffn": first.mlp.fc1.out_features, "vocab": model.num_classes}
-    except (AttributeError, TypeError, IndexError, KeyError):
-        return None
-    if not sizes["vocab"]:
-        return None
-    plain = Transformer(**sizes, **traits, name=name)
-    in_layers, total = (sum(one.numel() for one in part.parameters()) for part in (model.blocks, model))
-    before, apart = divmod(total - plain.n_parameters, plain.hidden)
-    equal = in_layers == plain.layers * plain.layer_parameters(sparse=False)
-    return replace(plain, positions=before) if equal and before >= 0 and apart == 0 else None
 
 
 def _plain(name: str) -> str:
