@@ -307,7 +307,8 @@ def test_labels_that_miss_a_user_are_refused(labels):
 
 
 def test_labels_of_all_users_are_taken():
-    assert gd.ClusterwiseForecaster(segmenter={"a": 0, "b": 1, "c": 1}).fit(USAGE).labels_.index.tolist() == ["a", "b", "c"]
+    fitted = gd.ClusterwiseForecaster(segmenter={"a": 0, "b": 1, "c": 1}).fit(USAGE)
+    assert fitted.labels_.index.tolist() == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("options", [{"members": SeasonalNaive()}, {"members": []}, {"max_origins": 0}])
