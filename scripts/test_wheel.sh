@@ -27,7 +27,7 @@ pip=("$venv/bin/python" -m pip --disable-pip-version-check --quiet)
 "${pip[@]}" wheel --no-deps --wheel-dir "$work" .
 wheel=$(ls "$work"/gpudemand-*.whl)
 # From another folder: neither the checkout's own code nor its settings for uv are meant here.
-cp -r tests pyproject.toml "$work/"
+cp -r tests conftest.py pyproject.toml "$work/"
 cd "$work"
 sed -i.bak '/^\[tool.uv\]/,$d' pyproject.toml
 if "${pip[@]}" install uv 2>/dev/null; then

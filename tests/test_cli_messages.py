@@ -79,9 +79,7 @@ def messages(file: Path) -> Iterator[tuple[int, str]]:
 
 
 FILES = [
-    file
-    for file in sorted(PACKAGE.rglob("*.py"))
-    if not file.relative_to(PACKAGE).as_posix().startswith(NOT_CALLED) and any(messages(file))
+    file for file in sorted(PACKAGE.rglob("*.py")) if not file.relative_to(PACKAGE).as_posix().startswith(NOT_CALLED)
 ]
 OPTIONS = dict(options(get_command(app)))
 

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
-from sklearn.linear_model import QuantileRegressor
+from scipy.optimize import linprog
 
 from gpudemand._array import FloatArray
 from gpudemand.datasets import make_cluster
@@ -215,9 +215,15 @@ def margin(table: pd.DataFrame, share: float, *, one: bool) -> tuple[float, floa
     weight = 1 / np.sqrt(table.groupby(["log", "lead"])["log"].transform("size"))
     recent = table["recent"].to_numpy()
     terms = np.ones((len(table), 1)) if one else np.column_stack([recent, 1 - recent])
-    model = QuantileRegressor(quantile=share, alpha=0.0, fit_intercept=False, solver="highs")
-    found = model.fit(terms, table["ratio"].to_numpy(), sample_weight=weight.to_numpy()).coef_
+    found = _quantile_regression(terms, table["ratio"].to_numpy(), share, weight.to_numpy())
     return round(float(found[0]), 3), round(float(found[-1]), 3)
+
+
+def _quantile_regression(X: FloatArray, y: FloatArray, share: float, weight: FloatArray) -> FloatArray:
+    """Coefficients, by the dual linear programme (Koenker and Bassett), which has a constraint a coefficient only."""
+    bounds = np.column_stack([(share - 1) * weight, share * weight])
+    dual = linprog(-y, A_eq=X.T, b_eq=np.zeros(X.shape[1]), bounds=bounds, method="highs")
+    return np.asarray(-dual.eqlin.marginals)
 
 
 @cache

@@ -8,7 +8,6 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.module_path import NetworkTracer
-from tests.tiers import slow_where
 
 NETWORKS = """
 import os, sys
@@ -39,6 +38,15 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def tracer(tmp_path_factory):
+    """One process for networks that cannot be traced, but for one that ends it."""
+    folder = tmp_path_factory.mktemp("networks")
+    (folder / "own_networks.py").write_text(NETWORKS)
+    with NetworkTracer(folder) as tracer:
+        yield tracer
+
+
 @pytest.mark.slow
 def test_a_graph_from_another_process_is_the_graph(folder, monkeypatch):
     torch = pytest.importorskip("torch")
@@ -61,19 +69,16 @@ def test_a_graph_from_another_process_is_the_graph(folder, monkeypatch):
 
 @pytest.mark.parametrize(
     ("place", "said"),
-    slow_where(
-        lambda case: case[0] != "own_networks:ends",
-        [
-            ("no_such:net", "'no_such' cannot be imported .*beside the plan"),
-            ("own_networks:ney", "own_networks has no 'ney'. Did you mean 'net'"),
-            ("own_networks:fails", r"fails\(\) of own_networks failed: RuntimeError: no data"),
-            ("own_networks:Nothing", "must be a torch.nn.Module, a keras.Model or an OpGraph; got Nothing"),
-            ("own_networks:ends", "'own_networks:ends' ended its process: out of luck"),
-        ],
-    ),
+    [
+        ("no_such:net", "'no_such' cannot be imported .*beside the plan"),
+        ("own_networks:ney", "own_networks has no 'ney'. Did you mean 'net'"),
+        ("own_networks:fails", r"fails\(\) of own_networks failed: RuntimeError: no data"),
+        ("own_networks:Nothing", "must be a torch.nn.Module, a keras.Model or an OpGraph; got Nothing"),
+        ("own_networks:ends", "'own_networks:ends' ended its process: out of luck"),
+    ],
 )
-def test_what_goes_wrong_is_one_sentence(folder, place, said):
-    with NetworkTracer(folder) as tracer, pytest.raises(InputError, match=said):
+def test_what_goes_wrong_is_one_sentence(tracer, place, said):
+    with pytest.raises(InputError, match=said):
         tracer.trace(place, (3, 32, 32))
 
 

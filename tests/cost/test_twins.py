@@ -17,24 +17,11 @@ from gpudemand.cost.graph import OpGraph, structural_matrix
 from tests.tiers import slow_where
 
 zoo = pytest.importorskip("benchmarks.zoo", reason="runs from a checkout")
+from tests.cost.test_zoo import TRACED  # noqa: E402
 
-IDENTICAL = (
-    "lenet",
-    "vgg11",
-    "resnet18",
-    "preact_resnet18",
-    "se_resnet18",
-    "resnext29",
-    "googlenet",
-    "squeezenet",
-    "mobilenet_v2",
-    "shufflenet_v2",
-    "efficientnet_b0",
-    "convnext_tiny",
-    "gru",
-)
 #: PyTorch's attention is one fused operator; TensorFlow multiplies, scales, masks and normalises, scores in memory.
 ATTENTION = ("vit_tiny", "bert", "gpt")
+IDENTICAL = tuple(name for name in TRACED if name not in ATTENTION)
 FUSED, WRITTEN_OUT = {"Attention"}, {"MatMul", "Mul", "Where", "Softmax"}
 #: Many operators, each of which a smaller network has.
 DEEP = (
@@ -52,7 +39,7 @@ def twins(name: str) -> tuple[OpGraph, OpGraph]:
     return OpGraph.from_torch(module, shape), OpGraph.from_keras(model)
 
 
-@pytest.mark.parametrize("name", slow_where(DEEP.__contains__, [*IDENTICAL, *ATTENTION]))
+@pytest.mark.parametrize("name", slow_where(DEEP.__contains__, TRACED))
 def test_parameters_and_operations_agree(name):
     torch, keras = twins(name)
     assert torch.n_parameters == keras.n_parameters == keras.nodes["parameters"].sum()

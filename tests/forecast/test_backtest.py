@@ -79,7 +79,7 @@ def test_what_estimates_parameters_is_fitted_once_a_window(monkeypatch, wrapped)
     fits, of = [], TemporalFactorization._fit_panel
     monkeypatch.setattr(TemporalFactorization, "_fit_panel", lambda self, panel: fits.append(panel) or of(self, panel))
     usage = long({"a": np.arange(60.0), "b": np.arange(60.0)[::-1]}, freq="D")
-    cross_validation(wrapped(SMALL), usage, h=4, n_windows=3)
+    cross_validation(wrapped(TemporalFactorization(1, n_sweeps=2)), usage, h=4, n_windows=3)
     assert len(fits) == 3
 
 

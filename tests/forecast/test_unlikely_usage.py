@@ -304,7 +304,11 @@ def test_a_season_beyond_the_history_is_told(model):
 def test_labels_that_miss_a_user_are_refused(labels):
     with pytest.raises(InputError, match=r"give one to each|names no users"):
         gd.ClusterwiseForecaster(segmenter=labels).fit(USAGE)
-    gd.ClusterwiseForecaster(segmenter={"a": 0, "b": 1, "c": 1}).fit(USAGE)
+
+
+def test_labels_of_all_users_are_taken():
+    fitted = gd.ClusterwiseForecaster(segmenter={"a": 0, "b": 1, "c": 1}).fit(USAGE)
+    assert fitted.labels_.index.tolist() == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("options", [{"members": SeasonalNaive()}, {"members": []}, {"max_origins": 0}])

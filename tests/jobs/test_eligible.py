@@ -39,9 +39,8 @@ def test_what_waits_in_a_store_counts_as_in_the_table_of_it(job_id, reason, jobs
     row = f"4|{job_id}|c|ada|2026-03-01T00:00:00|Unknown|Unknown|Unknown|PENDING|gres/gpu=8||{reason}\n"
     (tmp_path / "log.txt").write_text(WAITING + row)
     gd.pull_slurm(tmp_path / "store", files=[tmp_path / "log.txt"], tz="UTC")
+    logs = tmp_path / "store", gd.read_jobs(tmp_path / "store")
     for options in ({"value": "jobs"}, {"value": "wanted"}, {"pending": True}):
-        found, expected = (
-            gd.usage_series(log, **options) for log in (tmp_path / "store", gd.read_jobs(tmp_path / "store"))
-        )
+        found, expected = (gd.usage_series(log, **options) for log in logs)
         assert found["y"].tolist() == pytest.approx(expected["y"].tolist())
         assert options != {"value": "jobs"} or found["y"].sum() == jobs
