@@ -9,7 +9,7 @@ import pandas as pd
 
 from benchmarks.forecast import load, score
 from benchmarks.forecast.origins import Origins
-from gpudemand.forecast import SBA, TSB, CombinedForecaster, HistoricMean, Naive, RidgeAutoregression, Zero
+from gpudemand.forecast import SBA, TSB, CombinedForecaster, HistoricMean, Naive, Zero
 from gpudemand.metrics import rmse, wape
 
 TITLE = "CDNOW, weekly spend of each customer, the newest 10 weeks"
@@ -26,8 +26,7 @@ def methods() -> dict[str, score.Method]:
         "TSB": TSB(),
         "SBA": SBA(),
     }
-    own = {"RidgeAutoregression": RidgeAutoregression("level", penalty=3.0, series_penalty=1e4)}
-    found = {name: score.ours(model, ()) for name, model in {**simple, **own}.items()}
+    found = {name: score.ours(model, ()) for name, model in simple.items()}
     return found | {"CombinedForecaster": score.ours(CombinedForecaster())}
 
 

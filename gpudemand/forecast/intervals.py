@@ -25,11 +25,9 @@ _MIN_SAMPLE = 2.0
 #: Effective errors for each disjoint span of overlapping ones: set by coverage on simulated clusters, seeds 0 to 23, of
 #: forecasts 7 to 84 days ahead from 16 to 336 days. Three are too wide far ahead, and twelve too narrow after few days.
 _OVERLAPPING = 6.0
-#: Parts of the horizon with quantiles of their own; step of the adaptive share, fitted on the development half of the
-#: panels track (.02 to .05 are alike), and the series and the earlier errors that it needs.
-_PARTS, _RATE, _SAMPLE, _MIN_PAST = 4, 0.03, 100, 20
-#: Fewest errors for each part, chosen on the newest 16 to 32 days of series of that half.
-_FEWEST = 60
+#: Step of the adaptive share, fitted on the development half of the panels track (.02 to .05 are alike), and the series
+#: and the earlier errors that it needs.
+_RATE, _SAMPLE, _MIN_PAST = 0.03, 100, 20
 
 #: Origins of a series up to which its errors may be small by chance: they count as at least those of others, in
 #: relation to the level. A user of two equal days is not certain. On the users of seven public logs who had one to
@@ -134,35 +132,27 @@ class PastErrors:
         """Residual quantiles, (len(shares), n_series, h): of scaled errors, times the scale of series and step.
 
         Errors are scaled by the `volatility` of their series at their origin and by `growth`, and pooled over all
-        series by parts of the horizon; those of the last part grow on where the horizon is longer than the history. The
-        quantiles of a series lie between its own and the pooled ones, the nearer to its own the surer it is that its
-        errors are of another shape: a team that is always there has not the errors of users who come now and then.
-        Errors of series with heavy tails are clipped to the largest of the others': a full cluster is forecast exactly
-        but for its outages, which would give other series bounds beyond all that was ever seen. The share that is
-        looked up follows the frequencies at past origins (adaptive conformal inference). Errors over overlapping spans
-        are dependent, so the effective sample size is at most six for each disjoint span of a series, and at least two.
-        Quantiles beyond the largest of n errors, which the next one exceeds with probability 1 / (n + 1), follow
-        Student's t.
+        series and steps. The quantiles of a series lie between its own and the pooled ones, the nearer to its own the
+        surer it is that its errors are of another shape: a team that is always there has not the errors of users who
+        come now and then. Errors of series with heavy tails are clipped to the largest of the others': a full cluster
+        is forecast exactly but for its outages, which would give other series bounds beyond all that was ever seen. The
+        share that is looked up follows the frequencies at past origins (adaptive conformal inference). Errors over
+        overlapping spans are dependent, so the effective sample size is at most six for each disjoint span of a series,
+        and at least two. Quantiles beyond the largest of n errors, which the next one exceeds with probability 1 / (n +
+        1), follow Student's t.
 
         References
         ----------
         Gibbs and Candès, "Adaptive conformal inference under distribution shift", NeurIPS 2021; Vovk, Gammerman and
         Shafer, "Algorithmic Learning in a Random World", 2005.
         """
-        shown = max(int(self._known.any(axis=(0, 1)).sum()), 1)
-        found = np.zeros((len(shares), *self.errors.shape[::2]))
-        adapted = self._adapted(np.asarray(shares, dtype=float))
-        n_parts = min(shown, _PARTS, max(int(self._known.sum()) // _FEWEST, 1))
-        for part in np.array_split(np.arange(shown), n_parts):
-            own = np.sort(self._scaled[:, :, part].reshape(len(found[0]), -1), axis=1)
-            pooled = np.sort(own, axis=None)[None]
-            sizes = self._effective_sizes(np.asarray(self._known[:, :, part].any(axis=2)), part[-1] + 1)
-            size, weight = max(float(sizes.sum()), _MIN_SAMPLE), self._own_weight(own, pooled, sizes)
-            for place, share in enumerate(adapted):
-                of_all = _predictive_quantile(pooled, size, float(share))
-                of_own = _predictive_quantile(own, size, float(share))
-                # Steps beyond the newest errors take the last quantile, which grows on with the horizon.
-                found[place, :, part[0] :] = (of_all + weight * (of_own - of_all))[:, None]
+        own = np.sort(self._scaled.reshape(len(self.errors), -1), axis=1)
+        pooled, sizes = np.sort(own, axis=None)[None], self._effective_sizes
+        size, weight = max(float(sizes.sum()), _MIN_SAMPLE), self._own_weight(own, pooled, sizes)
+        found = np.empty((len(shares), len(own), 1))
+        for place, share in enumerate(self._adapted(np.asarray(shares, dtype=float))):
+            of_all, of_own = (_predictive_quantile(rows, size, float(share)) for rows in (pooled, own))
+            found[place, :, 0] = of_all + weight * (of_own - of_all)
         return found * self.growth * self.volatility[:, -1:]
 
     @cached_property
@@ -212,8 +202,11 @@ class PastErrors:
         statistic = sizes * (np.square(np.where(np.isfinite(expected), seen - expected, 0.0)) / expected).sum(axis=1)
         return np.maximum(statistic - freedom, 0.0) / np.maximum(statistic, 1.0)
 
-    def _effective_sizes(self, known: BoolArray, span: int) -> FloatArray:
+    @property
+    def _effective_sizes(self) -> FloatArray:
         """Effective number of independent errors of each series, which spends one on its scale."""
+        known: BoolArray = np.asarray(self._known.any(axis=2))
+        span = max(int(self._known.any(axis=(0, 1)).sum()), 1)
         first, last = known.argmax(axis=1), known.shape[1] - 1 - known[:, ::-1].argmax(axis=1)
         disjoint = 1 + _OVERLAPPING * (self.origins[last] - self.origins[first]) / span
         return np.maximum(np.minimum(disjoint, known.sum(axis=1)) - 1, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -165,15 +165,14 @@ class DurationHazard(BaseEstimator):
         duration_s: FloatArray,
         ended: BoolArray,
         clock_s: FloatArray,
-        weight: Any = None,
         scales: Sequence[int] = (),
     ) -> DurationHazard:
         """Fit to durations, of which some are right-censored.
 
         `X`: shape (n, n_features); NaN where unknown. `duration_s`: shape (n,); seconds; for those not `ended`, the
         seconds so far. `ended`: shape (n,); false where censored. `clock_s`: shape (n,); start of each duration:
-        seconds of local time since any Thursday at midnight, such as 1970-01-01. `weight`: shape (n,). `scales`:
-        columns of `X` with the logarithm of an expected duration (s), relative to which ages are a feature too.
+        seconds of local time since any Thursday at midnight, such as 1970-01-01. `scales`: columns of `X` with the
+        logarithm of an expected duration (s), relative to which ages are a feature too.
         """
         if not ended.any():
             raise InputError("no job in the log has ended, so nothing says how long jobs run.")
@@ -181,8 +180,6 @@ class DurationHazard(BaseEstimator):
         self.scales_ = list(scales)
         job, interval, event = self._person_periods(duration_s, ended)
         sample, weights = self._subsample(interval)
-        if weight is not None:
-            weights = weights * np.asarray(weight, dtype=float)[job[sample]]
         rows, events = self._design(X, clock_s, job[sample], interval[sample]), event[sample]
         self.model_ = HistGradientBoostingClassifier(
             max_iter=self.max_iter,
@@ -442,8 +439,6 @@ class _EventLog:
 SCALES = ("requested", "predicted")
 #: Share of the training jobs whose history is masked, so that jobs without one are predicted well.
 _MASKED = 0.15
-#: Jobs are weighted by their GPUs to this power: 0 would weight jobs equally, 1 by GPU-hours.
-_GPU_WEIGHT = 0.5
 
 
 class RunTimeModel(BaseEstimator):
@@ -525,13 +520,11 @@ class RunTimeModel(BaseEstimator):
         known = np.isfinite(duration) & (duration >= 0)
         self.costs_ = None if self.costs is None else clone(self.costs).fit(self.log_, until=self.until_)
         features = self._training_features()
-        weight = np.maximum(self.log_["gpus"].to_numpy(dtype=float), 0.125) ** _GPU_WEIGHT
         self.hazard_ = DurationHazard(self.max_rows, self.max_iter, random_state=self.random_state).fit(
             features[self.features_].to_numpy(dtype=float)[known],
             duration[known],
             ended[known],
             wall_clock_seconds(begun, self.tz)[known],
-            weight[known],
             scales=[place for place, name in enumerate(self.features_) if name in SCALES],
         )
         return self

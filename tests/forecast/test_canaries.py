@@ -23,7 +23,6 @@ from gpudemand.forecast import (
     HorizonForecaster,
     LagRegression,
     Naive,
-    RidgeAutoregression,
     SeasonallyAdjustedNaive,
     SeasonalNaive,
     TemporalFactorization,
@@ -49,8 +48,6 @@ MODELS = [
     LagRegression(),
     SeasonallyAdjustedNaive(),
     Naive(),
-    RidgeAutoregression("value"),
-    RidgeAutoregression("level"),
     SBA(),
     SeasonalNaive(),
     TemporalFactorization(n_factors=2),
@@ -71,7 +68,7 @@ HISTORY = long(users(28 * 5, season=4), freq="6h")
 
 
 def name_of(model):
-    return f"{type(model).__name__}-{getattr(model, 'anchor', '')}".rstrip("-")
+    return type(model).__name__
 
 
 every = pytest.mark.parametrize("model", MODELS, ids=name_of)

@@ -45,14 +45,6 @@ def test_one_origin_gives_conservative_intervals():
     assert coverage(errors, 95) > 85
 
 
-def test_few_errors_are_pooled_over_the_whole_horizon():
-    errors = np.random.default_rng(0).normal(size=(1, 10, 5))
-    errors[0, 6, 2] = 10.0
-    past = past_errors(errors)
-    alike = past.quantiles([0.95])[0, 0] / past.growth
-    assert alike == pytest.approx(alike.mean())
-
-
 def test_intervals_widen_with_recent_volatility_and_narrow_after():
     rng = np.random.default_rng(0)
     errors = rng.normal(size=(200, 60, 6))
