@@ -112,6 +112,7 @@ from .forecast import HorizonForecaster as HorizonForecaster
 from .forecast import LagRegression as LagRegression
 from .forecast import LastValueProfile as LastValueProfile
 from .forecast import Naive as Naive
+from .forecast import RidgeAutoregression as RidgeAutoregression
 from .forecast import SeasonallyAdjustedNaive as SeasonallyAdjustedNaive
 from .forecast import SeasonalMedian as SeasonalMedian
 from .forecast import ShortHistoryWarning as ShortHistoryWarning

@@ -9,7 +9,7 @@ import pandas as pd
 
 from benchmarks.forecast import load, score
 from benchmarks.forecast.origins import Origins
-from gpudemand.forecast import SBA, TSB, CombinedForecaster, HistoricMean, Naive, Zero
+from gpudemand.forecast import SBA, TSB, CombinedForecaster, HistoricMean, Naive, RidgeAutoregression, Zero
 from gpudemand.metrics import rmse, wape
 
 TITLE = "CDNOW, weekly spend of each customer, the newest 10 weeks"
@@ -26,7 +26,8 @@ def methods() -> dict[str, score.Method]:
         "TSB": TSB(),
         "SBA": SBA(),
     }
-    found = {name: score.ours(model, ()) for name, model in simple.items()}
+    own = {"RidgeAutoregression": RidgeAutoregression("level", penalty=3.0, series_penalty=1e4)}
+    found = {name: score.ours(model, ()) for name, model in {**simple, **own}.items()}
     return found | {"CombinedForecaster": score.ours(CombinedForecaster())}
 
 

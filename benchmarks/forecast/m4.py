@@ -12,6 +12,7 @@ from benchmarks.forecast.origins import Origins
 from gpudemand.forecast import (
     CombinedForecaster,
     DoubleSeasonalSmoothing,
+    RidgeAutoregression,
     SeasonalNaive,
 )
 
@@ -21,7 +22,7 @@ AIM = "MASE 0.95 in under 60 s"
 
 def methods() -> dict[str, score.Method]:
     """Methods of the package."""
-    models = [SeasonalNaive(), WeekProfile(), DoubleSeasonalSmoothing()]
+    models = [SeasonalNaive(), WeekProfile(), DoubleSeasonalSmoothing(), RidgeAutoregression("level")]
     single = {type(model).__name__: score.ours(model, ()) for model in models}
     return single | {"CombinedForecaster": score.ours(CombinedForecaster())}
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from benchmarks.forecast import load
 from benchmarks.forecast.origins import Origins
-from gpudemand.forecast import CombinedForecaster, DoubleSeasonalSmoothing, Panel
+from gpudemand.forecast import CombinedForecaster, DoubleSeasonalSmoothing, Panel, RidgeAutoregression
 from gpudemand.metrics import smape
 
 TITLE = "Philly, nodes with a busy GPU per 10 minutes, 2017-12-01 to 14 (CES: 5.31 % sMAPE one hour ahead)"
@@ -31,7 +31,7 @@ def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
     panel = load.philly_nodes(data)
     # A target in bin p is forecast from the origin p - steps + 1.
     targets = np.array((origins or _WINDOW).of(panel, h=1, step=1))
-    models = [DoubleSeasonalSmoothing(), CombinedForecaster(max_origins=28)]
+    models = [DoubleSeasonalSmoothing(), RidgeAutoregression(), CombinedForecaster(max_origins=28)]
     rows = {"Naive": _scores(_last_value, panel, targets)}
     rows |= {type(model).__name__: _scores(model.forecast_from, panel, targets) for model in models}
     return pd.DataFrame.from_dict(rows, orient="index")

@@ -14,6 +14,7 @@ from gpudemand.forecast import (
     CombinedForecaster,
     DoubleSeasonalSmoothing,
     Panel,
+    RidgeAutoregression,
 )
 
 TITLE = "Spot GPUs, hourly, 24 h ahead, 28 daily origins"
@@ -24,7 +25,7 @@ _WINDOW = 8 * 168
 def methods() -> dict[str, score.Method]:
     """Methods of the package and the standard ones."""
     standard = anchors.naive() | anchors.standard(_WINDOW) | {"HourOfWeek": score.ours(WeekProfile())}
-    models = [DoubleSeasonalSmoothing(), CombinedForecaster()]
+    models = [DoubleSeasonalSmoothing(), RidgeAutoregression("level", penalty=0.1), CombinedForecaster()]
     return standard | {type(model).__name__: score.ours(model) for model in models}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpudemand.forecast import CombinedForecaster, Naive, SeasonallyAdjustedNaive, cross_validation
+from gpudemand.forecast import CombinedForecaster, Naive, RidgeAutoregression, SeasonallyAdjustedNaive, cross_validation
 from gpudemand.jobs.read import read_jobs
 from gpudemand.metrics import evaluate, model_names, pinball
 from gpudemand.planning.backtests import demand_cross_validation
@@ -71,7 +71,7 @@ def next_day(jobs: pd.DataFrame, until: str, n_windows: int) -> tuple[pd.DataFra
     usage = held(jobs, until)
     level = [80, 90, 95]
     backtest = cross_validation(
-        [Naive(), SeasonallyAdjustedNaive(), CombinedForecaster()],
+        [Naive(), SeasonallyAdjustedNaive(), RidgeAutoregression(), CombinedForecaster()],
         usage,
         24,
         n_windows,

@@ -25,7 +25,7 @@ from gpudemand.forecast.naive import (
 )
 from gpudemand.forecast.panel import Panel
 from gpudemand.forecast.reconcile import reconcile
-from gpudemand.forecast.regression import DecayedMeanRegression, LagRegression
+from gpudemand.forecast.regression import DecayedMeanRegression, LagRegression, RidgeAutoregression
 from gpudemand.forecast.smoothing import ETS, SBA, TSB, DoubleSeasonalSmoothing, HistoricMean, Zero
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "LastValueProfile",
     "Naive",
     "Panel",
+    "RidgeAutoregression",
     "SeasonalMedian",
     "SeasonalNaive",
     "SeasonallyAdjustedNaive",

@@ -1,4 +1,4 @@
-"""Regressions on lagged values: `LagRegression`, autoregressions, and `DecayedMeanRegression`."""
+"""Regressions on lagged values: `RidgeAutoregression`, `LagRegression`, direct regressions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pandas as pd
 from scipy.signal import lfilter
 
 from gpudemand._array import BoolArray, FloatArray, IntArray, compiled, one_thread, solve_each
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.forecast.forecaster import Forecaster, SeasonalForecaster, positive_int
 from gpudemand.forecast.panel import (
     Seasonality,
@@ -176,6 +176,106 @@ def _row_blocks(x: FloatArray) -> list[slice]:
     return [slice(first, first + n_rows) for first in range(0, len(x), n_rows)]
 
 
+#: Seasons, and weeks, in a profile.
+SEASONS, WEEKS = 28, 4
+_RECENT_SEASONS = 7
+
+
+@dataclass(frozen=True)
+class Regressors:
+    """Regressors at every time as an origin, each from values up to that time only."""
+
+    y: FloatArray  # (n_series, n_times), without missing values
+    season: int
+    week: int  # the season where there is no second one
+    total: FloatArray | None = None  # (1, n_times), over all series, of which `y` may be a part
+
+    @property
+    def warm_up(self) -> int:
+        """Bins of history before the first training row of a series."""
+        return self.week
+
+    @cached_property
+    def level(self) -> FloatArray:
+        """Mean of the newest four weeks, which is subtracted from every other regressor."""
+        return rolling_mean(self.y, WEEKS * self.week if self.week > 1 else SEASONS)
+
+    @cached_property
+    def _profile(self) -> FloatArray:
+        return phase_mean(self.y, self.season, SEASONS)
+
+    @cached_property
+    def _recent_profile(self) -> FloatArray:
+        return phase_mean(self.y, self.season, _RECENT_SEASONS)
+
+    @cached_property
+    def _week_profile(self) -> FloatArray:
+        return phase_mean(self.y, self.week, WEEKS)
+
+    @cached_property
+    def _season_mean(self) -> FloatArray:
+        return rolling_mean(self.y, self.season)
+
+    @cached_property
+    def _week_profile_mean(self) -> FloatArray:
+        return rolling_mean(self._week_profile, self.season)
+
+    def anchor(self, name: str, step: int) -> FloatArray:
+        """Forecast `step` bins ahead from every time that the regression corrects, shape (n_series, n_times).
+
+        ``"value"`` is the newest value plus the change of the season's profile, ``"level"`` the week's profile shifted
+        to the level of the newest season (the mean of the newest bins where there is no season).
+        """
+        if name == "level" and self.week == 1:
+            return self.level
+        if name == "value":
+            return self.y + shifted(self._profile, self._in_phase(step, self.season)) - self._profile
+        return (
+            shifted(self._week_profile, self._in_phase(step, self.week)) + self._season_mean - self._week_profile_mean
+        )
+
+    @staticmethod
+    def _in_phase(step: int, season: int) -> int:
+        """Lag, before the origin, of the newest bin in phase with the target."""
+        return -step % season
+
+    def design(self, step: int) -> FloatArray:
+        """Regressors of a target `step` bins ahead, shape (n_series, n_regressors, n_times), about 0 on average."""
+        shares = [] if self._regressors_of_total is None else self._regressors_of_total.relative(step)
+        moving = [*(column - self.level for column in self._at_target(step)), *(share * self.level for share in shares)]
+        return np.stack([*self._at_origin.swapaxes(0, 1), *moving], axis=1)
+
+    @cached_property
+    def _at_origin(self) -> FloatArray:
+        widths = {3, 6, max(self.season // 4, 2), max(self.season // 2, 2), self.season, 2 * self.season, self.week}
+        columns = [self.y, shifted(self.y, 1), *(rolling_mean(self.y, width) for width in sorted(widths - {1}))]
+        if self.season > 1:
+            columns += [self._profile, self._recent_profile]
+        if self.week > self.season:
+            columns += [self._week_profile, self._week_profile_mean]
+        return np.stack([column - self.level for column in columns], axis=1)
+
+    def _at_target(self, step: int) -> list[FloatArray]:
+        """Values and profiles in phase with the target."""
+        in_season, in_week = self._in_phase(step, self.season), self._in_phase(step, self.week)
+        columns = []
+        if self.season > 1:
+            columns += [shifted(y, in_season) for y in (self.y, self._profile, self._recent_profile)]
+        if self.week > self.season:
+            columns += [shifted(y, in_week) for y in (self.y, self._week_profile)]
+        return columns
+
+    @cached_property
+    def _regressors_of_total(self) -> Regressors | None:
+        return None if self.total is None else Regressors(self.total, self.season, self.week)
+
+    def relative(self, step: int) -> list[FloatArray]:
+        """Newest value, mean of the newest season and values in phase with the target, relative to the level."""
+        columns = [self.y, self._season_mean]
+        columns += [shifted(self.y, self._in_phase(step, season)) for season in sorted({self.season, self.week} - {1})]
+        return [(column - self.level) / np.where(self.level > 0, self.level, 1.0) for column in columns]
+
+
 #: Half-lives of the decayed means, in days, and the share of their mean square that is the ridge.
 HALF_LIVES, _MEANS_RIDGE = (1.0, 2.0, 4.0, 7.0, 14.0, 28.0, 56.0), 0.01
 #: Origins in a horizon, and most origins, that the regression on decayed means is fitted to.
@@ -255,10 +355,6 @@ _REGRESSORS = 24
 _BATCH = 2e6
 #: Least variance of a regressor relative to the largest one.
 _ROUNDING = 1e-9
-#: Penalties: on squared coefficients, in units of the variance of their regressor; on the departures of a series from
-#: the shared ones, in bins of history; and the addition to the first when there are as many rows as regressors, which
-#: falls with their number.
-_PENALTY, _SERIES_PENALTY, _SMALL_SAMPLE_PENALTY = 1e-4, 30.0, 0.02
 
 
 @dataclass(frozen=True)
@@ -293,64 +389,6 @@ class History:
         return History(self.filled[chosen], self.known[chosen])
 
 
-#: Newest bins, and bins before the same phase of earlier seasons, that are regressors one by one.
-_NEWEST = 4
-#: Seasons in the mean season of `LagRegressors` where there is no longer one.
-_SHORT_SEASONS = 4
-
-
-@dataclass(frozen=True)
-class LagRegressors:
-    """Values at lags of every time as an origin and of its target, minus the mean of the longer season."""
-
-    y: FloatArray  # (n_series, n_times), without missing values
-    season: int
-    week: int  # the season where there is no second one
-    total: FloatArray | None = None  # (1, n_times), over all series, of which `y` may be a part
-
-    @property
-    def warm_up(self) -> int:
-        """Bins of history before the first training row of a series."""
-        return self.week + self.season + _NEWEST
-
-    @cached_property
-    def level(self) -> FloatArray:
-        """Mean of the newest long season."""
-        return rolling_mean(self.y, self.week)
-
-    @staticmethod
-    def _in_phase(step: int, season: int) -> int:
-        """Lag, before the origin, of the newest bin in phase with the target."""
-        return -step % season
-
-    def design(self, step: int) -> FloatArray:
-        """Regressors of a target `step` bins ahead, shape (n_series, n_regressors, n_times), about 0 on average."""
-        columns = [shifted(self.y, lag) for lag in self._lags(step)]
-        if self.season > 1:
-            n_seasons = self.week // self.season if self.week > self.season else _SHORT_SEASONS
-            profile = phase_mean(self.y, self.season, n_seasons)
-            columns.append(shifted(profile, self._in_phase(step, self.season)))
-        return np.stack([*(column - self.level for column in columns), *self._of_total()], axis=1)
-
-    def _lags(self, step: int) -> list[int]:
-        """Bins before the origin: the newest, those around the target's phase, and the newest of earlier seasons."""
-        lags = list(range(_NEWEST))
-        for season in sorted({self.season, self.week} - {1}):
-            lags += [self._in_phase(step + near, season) for near in (-1, 0, 1)]
-            lags += [season + lag for lag in range(_NEWEST)]
-        if self.season > 1:
-            lags += [self._in_phase(step, 2 * self.season), self._in_phase(step, self.season + self.week)]
-        return list(dict.fromkeys(lags))
-
-    def _of_total(self) -> list[FloatArray]:
-        """The total now and a long season ago, relative to its level."""
-        if self.total is None:
-            return []
-        level = rolling_mean(self.total, self.week)
-        unit = np.where(level > 0, level, 1.0)
-        return [(shifted(self.total, lag) - level) / unit * self.level for lag in sorted({0, self.week})]
-
-
 class _Coefficients(NamedTuple):
     """Of ridge regressions from several origins."""
 
@@ -361,11 +399,17 @@ class _Coefficients(NamedTuple):
 
 @dataclass(frozen=True)
 class DirectRegression:
-    """Ridge regressions of the change from the level on `LagRegressors`, by step, partially pooled over the series."""
+    """Ridge regressions of every step on the regressors of a history, with partial pooling over its series."""
 
     history: History
     origins: IntArray  # bins known at each, ascending
     seasonality: Seasonality
+    anchor: str
+    penalty: float
+    series_penalty: float
+    regressors: type[Regressors] = Regressors
+    #: Addition to the penalty when there are as many rows as regressors; it falls with the number of rows.
+    small_sample_penalty: float = 2.0
 
     def forecast(self, h: int) -> FloatArray:
         """Forecasts from every origin, shape (n_series, n_origins, h)."""
@@ -375,21 +419,22 @@ class DirectRegression:
             regressors = self._regressors_of(self.history)
             return np.stack([self._step_ahead(regressors, step) for step in range(1, h + 1)], axis=-1)
 
-    def _step_ahead(self, regressors: LagRegressors, step: int) -> FloatArray:
-        x, level = regressors.design(step), regressors.level
-        batches = self._coefficients(x, level, self.history, step, _SERIES_PENALTY)
+    def _step_ahead(self, regressors: Regressors, step: int) -> FloatArray:
+        x, anchor = regressors.design(step), regressors.anchor(self.anchor, step)
+        batches = self._coefficients(x, anchor, self.history, step, self.series_penalty)
         coefficients = np.concatenate(
             [found.shared[:, None] * found.varied[..., None] + found.own for found in batches]
         )
         corrections = np.einsum("npo,onp->no", x[:, :, self.origins - 1], coefficients)
-        return level[:, self.origins - 1] + corrections
+        return anchor[:, self.origins - 1] + corrections
 
     def _forecast_from_sample(self, h: int) -> FloatArray:
         """Forecasts with shared coefficients, fitted to some of the series; one part of all series at a time."""
         sample, steps = self.history.rows(slice(None, None, self._stride)), range(1, h + 1)
         regressors, shared = self._regressors_of(sample), []
         for step in steps:
-            batches = self._coefficients(regressors.design(step), regressors.level, sample, step, np.inf)
+            x, anchor = regressors.design(step), regressors.anchor(self.anchor, step)
+            batches = self._coefficients(x, anchor, sample, step, np.inf)
             shared.append(np.concatenate([found.shared for found in batches]))
         out = np.empty((len(self.history.filled), self.origins.size, h))
         for start in range(0, len(out), len(sample.filled)):
@@ -399,17 +444,17 @@ class DirectRegression:
                 out[part, :, step - 1] = self._corrected(rows, step, coefficients)
         return out
 
-    def _corrected(self, regressors: LagRegressors, step: int, shared: FloatArray) -> FloatArray:
-        """Level at every origin plus its change with shared coefficients."""
+    def _corrected(self, regressors: Regressors, step: int, shared: FloatArray) -> FloatArray:
+        """Anchor at every origin plus its correction with shared coefficients."""
         x = regressors.design(step)[:, :, self.origins - 1]
-        return regressors.level[:, self.origins - 1] + np.einsum("npo,op->no", x, shared)
+        return regressors.anchor(self.anchor, step)[:, self.origins - 1] + np.einsum("npo,op->no", x, shared)
 
     @cached_property
     def _stride(self) -> int:
         return int(np.ceil(self.history.filled.size * _REGRESSORS / _CELLS))
 
-    def _regressors_of(self, history: History) -> LagRegressors:
-        return LagRegressors(history.filled, self.seasonality.season, self.seasonality.week, self._total)
+    def _regressors_of(self, history: History) -> Regressors:
+        return self.regressors(history.filled, self.seasonality.season, self.seasonality.week, self._total)
 
     @cached_property
     def _total(self) -> FloatArray | None:
@@ -419,17 +464,17 @@ class DirectRegression:
         return np.asarray(self.history.filled[self.history.begins == 0].sum(axis=0, keepdims=True))
 
     def _coefficients(
-        self, x: FloatArray, level: FloatArray, history: History, step: int, series_penalty: float
+        self, x: FloatArray, anchor: FloatArray, history: History, step: int, series_penalty: float
     ) -> Iterator[_Coefficients]:
         """Coefficients at each origin from targets known there, a batch of origins at a time."""
         stops = np.maximum(self.origins - step, 0)
         mask, scales = self._training_mask(history, step), history.scales(self.origins).T
         n_rows = np.cumsum(mask, axis=1)[:, stops - 1].T * (stops > 0)[:, None]
         rows_in_all = (n_rows * np.isfinite(scales)).sum(axis=1)
-        penalty = _PENALTY + _SMALL_SAMPLE_PENALTY * x.shape[1] / np.maximum(rows_in_all, 1.0)
-        target = np.zeros_like(level)
-        target[:, : max(level.shape[1] - step, 0)] = history.filled[:, step:]
-        for batch, gram, right in _equations_by_stop(x, target - level, mask, stops):
+        penalty = self.penalty + self.small_sample_penalty * x.shape[1] / np.maximum(rows_in_all, 1.0)
+        target = np.zeros_like(anchor)
+        target[:, : max(anchor.shape[1] - step, 0)] = history.filled[:, step:]
+        for batch, gram, right in _equations_by_stop(x, target - anchor, mask, stops):
             yield _solve(gram, right, n_rows[batch], scales[batch], penalty[batch], series_penalty)
 
     def _training_mask(self, history: History, step: int) -> FloatArray:
@@ -477,7 +522,7 @@ def _solve(
     power = np.maximum(power, np.where(largest > 0, _ROUNDING * largest, 1.0))
     ridge = (power * penalty[:, None])[..., None] * np.eye(p)
     shared = solve_each(shared_gram + ridge, (weight[:, None] @ right)[:, 0])
-    # A series that has never varied keeps its level.
+    # A series that has never varied keeps its anchor.
     varied = (weight > 0).astype(float)
     if n == 1 or not np.isfinite(series_penalty):
         return _Coefficients(shared, np.zeros((n_origins, n, p)), varied)
@@ -490,14 +535,132 @@ def _solve(
     return _Coefficients(shared, own * varied[..., None], varied)
 
 
+ANCHORS = ("level", "value")
+
+
+class RidgeAutoregression(SeasonalForecaster):
+    """Direct ridge regression of every step on lags, rolling means and seasonal profiles, pooled over series.
+
+    A simple forecast, the anchor, is corrected by a linear function of lags, rolling means, daily and weekly profiles
+    and the panel's total. Each step has a regression of its own, so errors do not accumulate as in a recursion. The
+    coefficients are shared by all series, each scaled by its standard deviation; the departures of a series are
+    penalised (partial pooling).
+
+    Parameters
+    ----------
+    anchor : {"value", "level"}, default="value"
+        Forecast that is corrected: the newest value plus the change of the season's mean profile (for demand close to a
+        random walk, such as training), or the week's profile at the level of the newest season (for demand with a
+        regular pattern, such as serving).
+    penalty : float, default=0.3
+        On squared coefficients, in units of the variance of their regressor.
+    series_penalty : float, default=100
+        On the departures of a series from the shared coefficients, in bins of history.
+    season_length : int, optional
+        Bins in a season; by default a day for bins below a day, a week for days, a year above.
+
+    Notes
+    -----
+    Missing values are filled from earlier ones to make regressors, and are not used as targets.
+
+    Examples
+    --------
+    A daily pattern on a random walk, of which a seasonal naive forecast does not know the level:
+
+    >>> import pandas as pd
+    >>> from gpudemand.forecast import SeasonalNaive, cross_validation
+    >>> hours, rng = np.arange(24 * 60), np.random.default_rng(0)
+    >>> y = 100 + 20 * np.sin(hours * np.pi / 12) + np.cumsum(rng.normal(0, 2, hours.size))
+    >>> ds = pd.date_range("2026-03-01", periods=hours.size, freq="h")
+    >>> usage = pd.DataFrame({"unique_id": "total", "ds": ds, "y": y})
+    >>> models = [RidgeAutoregression(), SeasonalNaive()]
+    >>> test = cross_validation(models, usage, h=24, n_windows=5)
+    >>> error = test[["RidgeAutoregression", "SeasonalNaive"]].sub(test["y"], axis=0).abs().mean()
+    >>> bool(error["RidgeAutoregression"] < 0.8 * error["SeasonalNaive"])
+    True
+    """
+
+    def __init__(
+        self,
+        anchor: str = "value",
+        *,
+        penalty: float = 0.3,
+        series_penalty: float = 100.0,
+        season_length: int | None = None,
+    ) -> None:
+        self.anchor = anchor
+        self.penalty = penalty
+        self.series_penalty = series_penalty
+        self.season_length = season_length
+
+    def _seasonal_paths(self, y: FloatArray, origins: IntArray, h: int, seasonality: Seasonality) -> FloatArray:
+        anchor, history = check_choice("anchor", self.anchor, ANCHORS), History.of(y, seasonality.season)
+        shared = check_number("penalty", self.penalty, 0, open_low=True)
+        own = check_number("series_penalty", self.series_penalty, 0, open_low=True)
+        return DirectRegression(history, origins, seasonality, anchor, shared, own).forecast(h)
+
+
+#: Newest bins, and bins before the same phase of earlier seasons, that are regressors one by one.
+_NEWEST = 4
+#: Seasons in the mean season of `LagRegressors` where there is no longer one.
+_SHORT_SEASONS = 4
+#: See `DirectRegression`. The first two are as the penalties of `RidgeAutoregression`.
+_LAG_PENALTIES, _SMALL_SAMPLE_PENALTY = (1e-4, 30.0), 0.02
+
+
+@dataclass(frozen=True)
+class LagRegressors(Regressors):
+    """Values at lags of the origin and of the target, minus the mean of the longer season."""
+
+    @property
+    def warm_up(self) -> int:
+        """Bins of history before the first training row of a series."""
+        return self.week + self.season + _NEWEST
+
+    @cached_property
+    def level(self) -> FloatArray:
+        """Mean of the newest long season."""
+        return rolling_mean(self.y, self.week)
+
+    def anchor(self, name: str, step: int) -> FloatArray:
+        """The level, for any `name`."""
+        return self.level
+
+    def design(self, step: int) -> FloatArray:
+        """Regressors of a target `step` bins ahead, shape (n_series, n_regressors, n_times), about 0 on average."""
+        columns = [shifted(self.y, lag) for lag in self._lags(step)]
+        if self.season > 1:
+            n_seasons = self.week // self.season if self.week > self.season else _SHORT_SEASONS
+            profile = phase_mean(self.y, self.season, n_seasons)
+            columns.append(shifted(profile, self._in_phase(step, self.season)))
+        return np.stack([*(column - self.level for column in columns), *self._of_total()], axis=1)
+
+    def _lags(self, step: int) -> list[int]:
+        """Bins before the origin: the newest, those around the target's phase, and the newest of earlier seasons."""
+        lags = list(range(_NEWEST))
+        for season in sorted({self.season, self.week} - {1}):
+            lags += [self._in_phase(step + near, season) for near in (-1, 0, 1)]
+            lags += [season + lag for lag in range(_NEWEST)]
+        if self.season > 1:
+            lags += [self._in_phase(step, 2 * self.season), self._in_phase(step, self.season + self.week)]
+        return list(dict.fromkeys(lags))
+
+    def _of_total(self) -> list[FloatArray]:
+        """The total now and a long season ago, relative to its level."""
+        if self.total is None:
+            return []
+        level = rolling_mean(self.total, self.week)
+        unit = np.where(level > 0, level, 1.0)
+        return [(shifted(self.total, lag) - level) / unit * self.level for lag in sorted({0, self.week})]
+
+
 class LagRegression(SeasonalForecaster):
     """Direct ridge regression of every step on plain lags of one or two seasons of any length.
 
     Regressors are the newest four values; for each season, the values around the target's phase one season before and
     the newest values of that season; the values two seasons, and both seasons together, before the target; the mean
-    season; and the total of all series, each minus the mean of the longer season. Each step has a regression of its
-    own, so errors do not accumulate as in a recursion. The coefficients are shared by all series, each scaled by its
-    standard deviation; the departures of a series are penalised (partial pooling).
+    season; and the total of all series. Coefficients are partially pooled as in `RidgeAutoregression`, which suits
+    demand with a wandering level; this one suits series that repeat themselves closely.
 
     Parameters
     ----------
@@ -545,7 +708,8 @@ class LagRegression(SeasonalForecaster):
         return Seasonality(given[0], given[-1])
 
     def _seasonal_paths(self, y: FloatArray, origins: IntArray, h: int, seasonality: Seasonality) -> FloatArray:
-        return DirectRegression(History.of(y, seasonality.season), origins, seasonality).forecast(h)
+        options = (*_LAG_PENALTIES, LagRegressors, _SMALL_SAMPLE_PENALTY)
+        return DirectRegression(History.of(y, seasonality.season), origins, seasonality, "level", *options).forecast(h)
 
     def _observable(self, origins: IntArray) -> Iterator[tuple[Seasonality, BoolArray]]:
         """Group origins by the seasons of which they hold two."""

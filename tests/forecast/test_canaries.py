@@ -23,6 +23,7 @@ from gpudemand.forecast import (
     HorizonForecaster,
     LagRegression,
     Naive,
+    RidgeAutoregression,
     SeasonallyAdjustedNaive,
     SeasonalNaive,
     TemporalFactorization,
@@ -48,6 +49,8 @@ MODELS = [
     LagRegression(),
     SeasonallyAdjustedNaive(),
     Naive(),
+    RidgeAutoregression("value"),
+    RidgeAutoregression("level"),
     SBA(),
     SeasonalNaive(),
     TemporalFactorization(n_factors=2),
@@ -68,7 +71,7 @@ HISTORY = long(users(28 * 5, season=4), freq="6h")
 
 
 def name_of(model):
-    return type(model).__name__
+    return f"{type(model).__name__}-{getattr(model, 'anchor', '')}".rstrip("-")
 
 
 every = pytest.mark.parametrize("model", MODELS, ids=name_of)

@@ -16,6 +16,7 @@ from gpudemand.forecast import (
     LagRegression,
     Naive,
     Panel,
+    RidgeAutoregression,
     SeasonalNaive,
     cross_validation,
 )
@@ -68,7 +69,7 @@ def test_many_origins_in_one_pass_equal_single_fits():
     y = 50 + 10 * np.sin(np.arange(24 * 30) * np.pi / 12) + rng.normal(0, 3, (3, 24 * 30))
     usage = long({"a": y[0], "b": y[1], "c": y[2]})
     origins = np.array([24 * 24, 24 * 25 + 5, 24 * 28])
-    for model in (CombinedForecaster(), LagRegression(), DoubleSeasonalSmoothing()):
+    for model in (CombinedForecaster(), RidgeAutoregression(), DoubleSeasonalSmoothing()):
         model.fit(usage)
         together = model._paths(y, origins, 6)
         for place, origin in enumerate(origins):
@@ -86,7 +87,7 @@ def test_forecast_from_does_not_use_later_data():
 
 def test_later_negative_values_do_not_lower_earlier_forecasts():
     y = np.r_[np.linspace(100.0, 1.0, 100), np.full(20, -50.0)]
-    model = LagRegression(1).fit(long({"a": y}))
+    model = RidgeAutoregression(season_length=1).fit(long({"a": y}))
     alone = model.forecast_from(model.panel_, np.array([100]), 30)
     both = model.forecast_from(model.panel_, np.array([100, 120]), 30)
     np.testing.assert_array_equal(both[:, 0], alone[:, 0])
@@ -149,13 +150,13 @@ def test_backtests_start_at_every_bin_where_no_season_shows():
     assert set(np.diff(model._backtest_origins(150, 1, 4)).tolist()) == {4}
 
 
-def test_a_sample_of_series_gives_the_coefficients_of_a_large_panel(monkeypatch):
+@pytest.mark.parametrize("model", [RidgeAutoregression(), LagRegression()])
+def test_a_sample_of_series_gives_the_coefficients_of_a_large_panel(model, monkeypatch):
     rng = np.random.default_rng(0)
     one = 50 + 10 * np.sin(np.arange(24 * 15) * np.pi / 12) + np.cumsum(rng.normal(0, 1, 24 * 15))
     # Multiples of one series share its coefficients, apart from the ridge, which fewer rows strengthen.
     usage = long({f"u{place}": place * one for place in range(1, 8)})
-    model, column = LagRegression(), "LagRegression"
-    every = model.fit(usage).predict(6)
+    column, every = type(model).__name__, model.fit(usage).predict(6)
     monkeypatch.setattr(direct, "_CELLS", 24.0 * 7 * one.size / 3)
     np.testing.assert_allclose(model.fit(usage).predict(6)[column], every[column], rtol=5e-3)
 

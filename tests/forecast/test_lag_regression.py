@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.forecast import LagRegression, SeasonalNaive
+from gpudemand.forecast import LagRegression, RidgeAutoregression, SeasonalNaive
 from gpudemand.forecast.regression import LagRegressors
 from gpudemand.metrics import rmse
 
@@ -27,7 +27,9 @@ def error(model, y, h=10):
 
 def test_given_seasons_are_used():
     y = two_seasons()
-    assert error(LagRegression((10, 60)), y) < 0.97 * error(SeasonalNaive(60), y)
+    best = error(LagRegression((10, 60)), y)
+    assert best < 0.97 * error(SeasonalNaive(60), y)
+    assert best < 0.2 * error(RidgeAutoregression(season_length=10), y)
 
 
 def test_a_wandering_level_is_tracked():
