@@ -127,7 +127,7 @@ def html_table(table: pd.DataFrame) -> str:
 
     Examples
     --------
-    >>> times = pd.to_datetime(["2026-03-01", None], utc=True)
+    >>> times = pd.to_datetime(["2026-03-01 23:26", None], utc=True)
     >>> shown = html_table(pd.DataFrame({"order_by": times, "gpus": [736.0, 1234.5678], "price": [np.nan, np.nan]}))
     >>> "2026-03-01<" in shown, "1,234.57" in shown, "price" in shown
     (True, True, False)
@@ -144,7 +144,8 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
 def _as_text(column: pd.Series) -> pd.Series:
     if pd.api.types.is_datetime64_any_dtype(column.dtype):
         known = wall_clock(pd.DatetimeIndex(column.dropna()))
-        whole = (known == known.normalize()).all()
+        # Orders are placed on a day, also where the log ends later on it.
+        whole = column.name == "order_by" or (known == known.normalize()).all()
         return column.dt.strftime("%Y-%m-%d" if whole else "%Y-%m-%d %H:%M").astype(object).where(column.notna(), "")
     if pd.api.types.is_float_dtype(column.dtype):
         whole = (column.dropna() % 1 == 0).all()
