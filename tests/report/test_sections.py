@@ -286,7 +286,7 @@ def test_no_recent_jobs_no_scenarios(tmp_path):
         index = build_report(log, tmp_path, horizon=7, until="2026-04-04")
     skipped, html = skipped_sections_of(index)
     assert "no jobs to change" in skipped
-    assert "the 47 days after it count as without demand" in html
+    assert html.count("47 days after") == 1
     numbers = pd.read_parquet(tmp_path / "tables" / "risk.parquet")
     assert np.isfinite(numbers["required"]).all()
     assert "WAPE is undefined" in html
@@ -300,6 +300,6 @@ def test_a_log_without_starts_and_with_jobs_of_nobody(tmp_path):
     page = build_report(log, tmp_path / "out", horizon=7).read_text(encoding="utf-8")
     assert "The 10 largest of 12 users, counting what names none as one, hold" in page
     assert "Of 480 jobs it does not tell the start: they count as held from their submission" in page
-    assert "480 jobs started at an unknown time: counted as held from the submission" in page
+    assert "480 jobs started at an unknown time" not in page  # once is enough
     assert "so how long jobs waited is unknown; add them." in page
     assert "with room for each job at its submission" not in page
