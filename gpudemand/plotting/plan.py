@@ -337,4 +337,6 @@ class PurchaseLeadDisplay(base.Display):
         ax.xaxis.set_major_formatter("{x:,.0f}")
         first, second = self.frame.attrs["cheapest"], self.frame.attrs["next"]
         ax.set_xlabel(f"cost a year of {second} beyond that of {first}", loc="left")
-        self._annotate(f"What decides between {first} and {second}", [(self.even_line_, f"left of it, {second} wins")])
+        # Two lines, as the names of the inputs leave little width.
+        title = f"What decides between\n{base.short_name(first, 24)} and {base.short_name(second, 24)}"
+        self._annotate(title, [(self.even_line_, f"left of it, {second} wins")])
