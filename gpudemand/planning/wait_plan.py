@@ -75,9 +75,7 @@ class WaitPlan:
     attrs : dict
         Metadata of the forecast.
     unique_id : str
-        Name of the pool, or ``total``.
-    availability : float
-        Share of the GPUs that runs jobs.
+        Name of the series: of the pool, or ``total``.
     outcomes : DataFrame, optional
         What the last window of the log would have met on other numbers of GPUs; see `NeedForecast.outcomes`.
     """
@@ -90,7 +88,6 @@ class WaitPlan:
     needed: FloatArray = field(repr=False)
     attrs: dict[str, object] = field(default_factory=dict, repr=False)
     unique_id: str = "total"
-    availability: float = 1.0
     outcomes: pd.DataFrame | None = field(default=None, repr=False)
 
     @property
@@ -243,7 +240,8 @@ def plan_waits(
     end = end_of_record(log) if until is None else parse_timestamp(until, name="until")
     there = _one_pool(forecast, installed)
     pool = with_expected_ends(log, until=end)
-    pool = pool[series_codes(pool, [forecast["unique_id"].iloc[0]]) == 0]
+    name = str(forecast["unique_id"].iloc[0])
+    pool = pool[series_codes(pool, [name]) == 0]
     need = forecast_need(pool, target, end, policy)
     chances = np.random.default_rng(random_state).permutation((np.arange(n_futures) + 0.5) / n_futures)
     quantiles = QuantileTable.from_forecast(forecast.sort_values("ds"), model)
@@ -252,8 +250,7 @@ def plan_waits(
     required = float(np.quantile(needed, service_level, method="higher"))
     outcomes = need.outcomes(target, policy)
     curve = wait_curve(curve_gpus(required, [there]), needed, outcomes)
-    attrs = dict(forecast.attrs)
-    return WaitPlan(required, there, target, service_level, curve, needed, attrs, "total", share, outcomes)
+    return WaitPlan(required, there, target, service_level, curve, needed, dict(forecast.attrs), name, outcomes)
 
 
 def _one_pool(forecast: pd.DataFrame, installed: object) -> float:

@@ -311,7 +311,7 @@ def plan_for_waits(need: Need, installed: float, settings: Settings) -> WaitPlan
     outcomes = need.forecast.outcomes(need.target)
     curve = wait_curve(curve_gpus(required, [installed]), needed, outcomes)
     found = (required, installed, need.target, settings.service_level, curve, needed)
-    return WaitPlan(*found, availability=need.availability, outcomes=outcomes)
+    return WaitPlan(*found, outcomes=outcomes)
 
 
 def with_need(demand: SelectedForecast, need: Need, freq: str) -> pd.DataFrame:

@@ -221,7 +221,9 @@ def test_a_pool_is_planned_by_its_own_jobs(planned):
     other = stationary_log(6, seed=2, n_per_week=300)
     both = pd.concat([log.assign(gpu_type="A100"), other.assign(gpu_type="V100")], ignore_index=True)
     mine, options = forecast.assign(unique_id="A100"), {"installed": 40, "until": END}
-    np.testing.assert_array_equal(plan_waits(mine, both, **options).needed, plan_waits(forecast, log, **options).needed)
+    plan = plan_waits(mine, both, **options)
+    np.testing.assert_array_equal(plan.needed, plan_waits(forecast, log, **options).needed)
+    assert plan.summary.index.tolist() == ["A100"]
 
 
 @pytest.mark.parametrize("plan", [plan_waits, partial(gd.plan_capacity, wait="1h")])
