@@ -77,7 +77,7 @@ def test_a_job_that_held_nothing_used_nothing_and_one_that_runs_may_have_used_an
     jobs = log(status=["completed", "completed", "running", "completed"])
     jobs.loc[0, "end"] = START
     jobs.loc[2, "end"] = pd.NaT
-    with pytest.warns(UnlikelyJobsWarning, match=r"1 of 4 jobs has .* \(jobs\.iloc\[0\]: 1764\)"):
+    with pytest.warns(UnlikelyJobsWarning, match=r"1 of 4 jobs has .* \(a job of ada submitted .*: 1764\)"):
         table = idle_table(jobs).set_index("unique_id")
     assert table["measured"].to_dict() == {"ada": 20, "bob": 0, "eve": 0}
 

@@ -180,3 +180,22 @@ def test_stricter_targets_require_no_fewer_gpus_than_looser_ones(days, seed):
     for (_, probability), rows in grid.groupby(["share", "probability"]):
         rows = rows.sort_values("wait", key=lambda waits: pd.to_timedelta(waits))
         assert rows["required"].is_monotonic_decreasing, probability
+
+
+def test_where_a_queue_starts_fewer_jobs_on_more_gpus_stricter_targets_still_require_no_fewer():
+    """Few jobs of up to 64 GPUs: windows of one log needed 97 GPUs for 90 % within a day, and 79 for 95 %."""
+    rng = np.random.default_rng(77)
+    n, days = int(rng.integers(100, 700)), int(rng.integers(60, 200))
+    submit = END + pd.to_timedelta(np.sort(rng.uniform(0, days * 24, n)), "h").floor("s")
+    gpus = rng.choice([1, 2, 4, 8, 16, 32, 64], n, p=[0.3, 0.2, 0.15, 0.15, 0.1, 0.06, 0.04]).astype(float)
+    start = submit + pd.Timedelta("10min")
+    end = start + pd.to_timedelta(rng.lognormal(1.5, 1.5, n), "h").floor("s")
+    log = pd.DataFrame({"user": "ada", "submit": submit, "start": start, "end": end, "gpus": gpus})
+    study = gd.Study(log, lead_time="28D")
+    grid = study.target_grid.pivot(index=["probability", "wait"], columns="share", values="required")
+    assert (np.diff(grid, axis=1) >= 0).all()
+    stated = grid.loc[(0.95, "1h"), 0.9]
+    assert stated == study.headline["required"]
+    for _, rows in grid.groupby("probability"):
+        by_wait = rows.droplevel(0).loc[["10min", "1h", "4h", "24h"]]
+        assert (np.diff(by_wait, axis=0) <= 0).all()

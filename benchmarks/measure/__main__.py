@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks.measure.networks import ZOO
 from benchmarks.measure.runs import Progress, measure_training_cost
+from gpudemand._validation import InputError
 from gpudemand.units import format_seconds
 
 
@@ -31,7 +32,10 @@ def main() -> None:
     parser.add_argument("--networks", default=ZOO, help="module or file.py that builds the networks by name")
     given = parser.parse_args()
     options = {"timeout_s": given.timeout, "process": given.process, "networks": given.networks}
-    measure_training_cost(given.plan, given.out, **options, progress=show)
+    try:
+        measure_training_cost(given.plan, given.out, **options, progress=show)
+    except InputError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -116,17 +116,14 @@ def usage(
 
 
 def _tell_left_out(series: pd.DataFrame) -> None:
-    """Say from when to when the log goes on after the last whole bin."""
+    """Say from when to when the whole bins are."""
     import pandas as pd
 
     from gpudemand.usage.bins import bin_ends
 
-    end = bin_ends(pd.DatetimeIndex([series["ds"].max()]), series.attrs["freq"])[0]
-    until = pd.Timestamp(series.attrs["until"]).tz_convert(end.tz)
-    if until > end:
-        print_message(
-            f"the bin from {end} on is left out, as the log covers it only until {until}; --value gpu_hours has it."
-        )
+    first, last = series["ds"].min(), series["ds"].max()
+    end = bin_ends(pd.DatetimeIndex([last]), series.attrs["freq"])[0]
+    print_message(f"means are of whole bins, from {first} to {end}; --value gpu_hours has parts of bins, too.")
 
 
 def _check_target(out: Path, *columns: str) -> None:

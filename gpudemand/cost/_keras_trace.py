@@ -633,7 +633,7 @@ def _make_graph(
             tensors = [tf.compat.v1.placeholder(_dtype(model, spec), spec.shape) for spec in specs]
             args, kwargs = _arguments(model, specs, tensors)
             results = model(*args, **kwargs, **_mode(model, train))
-    return graph, tensors, tf.nest.flatten(results)
+    return graph, tensors, tf.nest.flatten(results, expand_composites=True)
 
 
 def _with_batch_of_results(specs: Sequence[InputSpec], results: Sequence[Any]) -> list[InputSpec]:
@@ -688,9 +688,11 @@ def _dtype(model: Any, spec: InputSpec) -> str:
 def _arguments(model: Any, specs: Sequence[InputSpec], tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
     """Arrange tensors as the model takes them: one, a dict, a list, or several arguments, by name or in order."""
     parameters = inspect.signature(model.call).parameters.values()
-    taken = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name not in ("training", "mask")]
-    if specs[0].name is not None:
-        named = {str(spec.name): tensor for spec, tensor in zip(specs, tensors, strict=True)}
+    named = {str(spec.name): tensor for spec, tensor in zip(specs, tensors, strict=True) if spec.name is not None}
+    # A mask is an argument of the model's own where an example is called so, and else one that Keras hands on.
+    no_examples = {"training", "mask"} - named.keys()
+    taken = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name not in no_examples]
+    if named:
         return ([], named) if len(taken) > 1 and named.keys() <= set(taken) else ([named], {})
     return (list(tensors) if len(taken) >= len(tensors) else [list(tensors)]), {}
 

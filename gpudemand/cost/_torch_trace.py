@@ -92,11 +92,16 @@ class _Request(NamedTuple):
         return self.settled([spec.aligned(batch, [spec.axis]) for spec in along])
 
     def with_other_batches(self) -> list[_Request]:
-        """The same with each other extent that several examples begin with, the most of them first, as the batch."""
-        if self.is_settled or all(spec.axis is not None for spec in self.specs):
+        """The same with each other extent of the first two axes of several examples as the batch.
+
+        Those that most examples begin with are first. Where several begin with 1, that is the batch.
+        """
+        firsts = Counter(extent for spec in self.specs for extent in spec.shape[:1])
+        if self.is_settled or firsts[1] > 1 or all(spec.axis is not None for spec in self.specs):
             return []
-        extents = Counter(extent for spec in self.specs for extent in {*spec.shape[:2]})
-        found = [extent for extent, count in extents.most_common() if count > 1 < extent != batch_of(self.specs)]
+        extents = Counter(extent for spec in self.specs for extent in dict.fromkeys(spec.shape[:2]))
+        found = [extent for extent, count in extents.items() if count > 1 < extent != batch_of(self.specs)]
+        found.sort(key=lambda extent: (firsts[extent], extents[extent]), reverse=True)
         return [self.settled(with_batch(self.specs, batch, (0, 1))) for batch in found]
 
     def with_batch_anywhere(self) -> _Request:

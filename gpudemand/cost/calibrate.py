@@ -39,9 +39,7 @@ def micro_benchmark(device: str, kind: str = "cpu") -> tuple[list[TrainingJob], 
     `device`: its name in the table of devices. Returns the jobs, and seconds a step of each, measured twice: shape
     (2, n_jobs).
     """
-    batch = _BATCH[check_choice("on", kind, tuple(_BATCH))]
-    import torch
-
+    torch, batch = _torch(kind), _BATCH[kind]
     built = [networks.build(name, _SHAPE) for name in _NETWORKS]
     about: dict[str, Any] = {"batch_size": batch, "device": device, "framework_version": torch.__version__}
     jobs = [TrainingJob(network, _SHAPE, **about) for network in built]
@@ -147,11 +145,19 @@ def device_name(kind: str = "cpu") -> str:
     """Name of the processor (``cpu``) or of the first GPU (``cuda``) of this machine."""
     if check_choice("on", kind, tuple(_VECTOR)) == "cpu":
         return cpu_model()
-    import torch
+    return str(_torch(kind).cuda.get_device_name(0))
 
-    if not torch.cuda.is_available():
+
+def _torch(kind: str) -> Any:
+    """PyTorch, where it is installed and finds the device."""
+    check_choice("on", kind, tuple(_BATCH))
+    try:
+        import torch
+    except ImportError as error:
+        raise InputError("PyTorch is not installed; install it with pip install 'gpudemand[torch]'.") from error
+    if kind == "cuda" and not torch.cuda.is_available():
         raise InputError("PyTorch finds no GPU on this machine; measure on 'cpu'.")
-    return torch.cuda.get_device_name(0)
+    return torch
 
 
 def find_or_measure(kind: str = "cpu") -> tuple[Device, bool]:
@@ -168,11 +174,7 @@ def measure_device(kind: str = "cpu") -> Device:
     Memory, cores, clock and cache are what the system reports; bandwidth is that of a copy, and peaks are those of
     products of large matrices, somewhat below the figures of a datasheet.
     """
-    own = device_name(kind)
-    try:
-        import torch
-    except ImportError as error:
-        raise InputError("PyTorch is not installed; install it with pip install 'gpudemand[torch]'.") from error
+    own, torch = device_name(kind), _torch(kind)
     reported = _processor() if kind == "cpu" else _gpu(torch.cuda.get_device_properties(0))
     year, source = float(datetime.now(UTC).year), "measured"
     return Device(own, **_speeds(torch, kind), **reported, die=own, year=year, source=source)

@@ -229,8 +229,14 @@ class Transformer:
             raise InputError(f"{self.active_experts} active experts are more than the {self.experts} there are.")
         if self.experts and not self.active_experts:
             raise InputError("a mixture of experts needs the experts a token passes; give num_experts_per_tok.")
-        if self.active_groups > self.expert_groups > 0:
-            raise InputError(f"{self.active_groups} active groups are more than the {self.expert_groups} there are.")
+        groups = int(check_number("expert_groups", self.expert_groups, 0, integer=True))
+        active = int(check_number("active_groups", self.active_groups, 0, integer=True))
+        if active > groups > 0:
+            raise InputError(f"{active} active groups are more than the {groups} there are.")
+        if groups and self.experts % groups:
+            raise InputError(f"{self.experts} experts do not divide into {groups} groups; mend expert_groups.")
+        if active and self.active_experts * groups > active * self.experts:
+            raise InputError(f"{active} of {groups} groups hold fewer than {self.active_experts} active experts.")
         if self.dense_layers > self.layers:
             raise InputError(f"{self.dense_layers} dense layers are more than the {self.layers} layers there are.")
 

@@ -235,8 +235,8 @@ def say_if_cut_off(path: Path) -> None:
     with path.open("rb") as file:
         if file.read(2) == b"\x1f\x8b":
             return
-        file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
-        if file.read(1) not in (b"\n", b"\0", b""):
+        file.seek(max(file.seek(0, os.SEEK_END) - 64, 0))
+        if not file.read().rstrip(b" \t").endswith((b"\n", b"\r", b"\0")) and file.tell():
             _say(
                 "the last line does not end in a line break, so its last field may be cut off, as by a copy that broke "
                 "off: copy the file again, or, if the line is whole, end it.",

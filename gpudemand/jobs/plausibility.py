@@ -214,8 +214,11 @@ def _count(rows: BoolArray, one: str = "is", several: str = "are") -> str:
 
 def _job(jobs: pd.DataFrame, rows: BoolArray) -> str:
     position = int(rows.argmax())
-    name = jobs["job_id"].iloc[position]
-    return f"jobs.iloc[{position}]" if pd.isna(name) else f"job {shorten(name)}"
+    row = jobs.iloc[position]
+    if pd.notna(row["job_id"]):
+        return f"job {shorten(row['job_id'])}"
+    owner, time = ("" if pd.isna(row["user"]) else f" of {shorten(row['user'])}"), row["submit"]
+    return f"a job{owner} submitted {time:%Y-%m-%d %H:%M}" if pd.notna(time) else f"a job{owner}"
 
 
 def held_by(jobs: pd.DataFrame) -> pd.DataFrame:

@@ -456,13 +456,13 @@ class NeedForecast:
         weekly = self.weekly[weeks_ago:]
         return replace(self, recent=float(weekly[:5].max()), weekly=weekly, means=self.means[weeks_ago:], like=None)
 
-    def extra_gpus(self, work: pd.DataFrame, begin: pd.Timestamp, target: WaitTarget, policy: str = "easy") -> float:
+    def extra_gpus(self, work: pd.DataFrame, begin: pd.Timestamp, target: WaitTarget) -> float:
         """GPUs that known work (as of `Programme.jobs`) adds to the need of the last jobs, from a time on."""
         assert self.window is not None
         added = _joined(self.window, work, begin)
         if added is self.window:
             return 0.0
-        return max(fewest_gpus(added, target, policy, self.last) - self.last, 0.0)
+        return max(fewest_gpus(added, target, guess=self.last) - self.last, 0.0)
 
 
 def _slope(needs: FloatArray) -> tuple[float, float]:

@@ -93,7 +93,7 @@ class WaitPlan:
     @property
     def required_range(self) -> tuple[float, float]:
         """The 5 and 95 % quantiles of the GPUs needed."""
-        low, high = np.quantile(self.needed, [0.05, 0.95])
+        low, high = np.quantile(self.needed, [0.05, 0.95], method="higher")
         return float(np.ceil(low)), float(np.ceil(high))
 
     def to_frame(self) -> pd.DataFrame:
@@ -257,8 +257,8 @@ def _one_pool(forecast: pd.DataFrame, installed: object) -> float:
     """GPUs installed; raises for a plan of several pools."""
     count = forecast["unique_id"].nunique()
     if count > 1 or isinstance(installed, (Mapping, pd.Series)):
+        series = f", and the forecast has {count} series" if count > 1 else ""
         raise InputError(
-            f"waits are planned for one pool, and the forecast has {count} series; give the forecast of one, and the "
-            "number of GPUs installed in it."
+            f"waits are planned for one pool{series}; give the forecast of one, and the number of GPUs installed in it."
         )
     return check_number("installed", installed, 0, open_low=True)

@@ -35,19 +35,13 @@ _INSTALLED_OF_TYPES = {
 }
 
 
-def held_at_once(numbers: dict[str, Any]) -> str:
-    """What is taken for the GPUs installed where they are not given; see `gpudemand.study.usage_tables.usual_most`.
-
-    >>> held_at_once({"log_begin": "2026-03-01", "log_end": "2026-03-20"})
-    'the most that was held at once'
-    """
-    is_short = pd.Timestamp(numbers["log_end"]) - pd.Timestamp(numbers["log_begin"]) < WINDOW
-    return "the most that was held at once" if is_short else "what was held at once on at least three days"
+#: What is taken for the GPUs installed where they are not given; see `gpudemand.study.usage_tables.usual_most`.
+HELD_AT_ONCE = "what was held at once on at least three days (of fewer than 28 days, the most)"
 
 
 def _installed(numbers: dict[str, Any], told: Mapping[str, str]) -> str:
     """Where the number installed is from."""
-    return told.get(numbers["installed_from"]) or f"not given; {held_at_once(numbers)} is taken for it"
+    return told.get(numbers["installed_from"]) or f"not given; {HELD_AT_ONCE} is taken for it"
 
 
 def requirement(numbers: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -198,11 +199,11 @@ def _nothing_held(jobs: pd.DataFrame) -> str:
 def usual_most_held(source: Source, by: str | None = None) -> pd.Series:
     """GPUs that stand for those installed where no number is given, of all or by name: see `usual_most`."""
     most = source.most_held(by)
-    try:
-        peaks = source.usage(by, "D", "gpus_peak")
-    except InputError:  # usage in longer steps than parts of days
-        return most
-    daily = {str(name): rows for name, rows in peaks.groupby("unique_id")["y"]}
+    daily: dict[str, pd.Series] = {}
+    for value in ("gpus_peak", "gpus"):  # of usage in steps of a day, its values are the peaks; longer steps have none
+        with suppress(InputError):
+            daily = {str(name): rows for name, rows in source.usage(by, "D", value).groupby("unique_id")["y"]}
+            break
     none = pd.Series(dtype=float)
     return pd.Series({name: usual_most(daily.get(str(name), none), held) for name, held in most.items()}, dtype=float)
 

@@ -369,7 +369,30 @@ def target_needs(need: Need, source: Source, settings: Settings) -> dict[tuple[s
     others = [pair for pair in pairs if pair != stated]
     with ThreadPoolExecutor(min(cpu_count(), len(others))) as pool:
         found = dict(zip(others, pool.map(lambda pair: _with_target(need, source, *pair), others), strict=True))
-    return {pair: found.get(pair, need) for pair in pairs}
+    needs = {pair: found.get(pair, need) for pair in pairs}
+    return _in_order(needs, stated, (len(waits), -1))
+
+
+def _in_order(
+    needs: dict[tuple[str, float], Need], stated: tuple[str, float], shape: tuple[int, int]
+) -> dict[tuple[str, float], Need]:
+    """The same, where looser targets never needed more than stricter ones, and the stated one needed what it did.
+
+    `shape`: of the targets, by wait and share. A queue may start fewer jobs in time on more GPUs, by which the fewest
+    of a window may be fewer for a stricter target.
+    """
+    past = np.array([[each.forecast.recent, *each.forecast.weekly] for each in needs.values()])
+    past = past.reshape(*shape, past.shape[1])
+    row, column = np.argwhere(np.arange(len(needs)).reshape(shape) == list(needs).index(stated))[0]
+    looser, stricter = (slice(row, None), slice(column + 1)), (slice(row + 1), slice(column, None))
+    past[looser] = np.minimum(past[looser], past[row, column])
+    past[stricter] = np.maximum(past[stricter], past[row, column])
+    past = np.maximum.accumulate(np.maximum.accumulate(past[::-1], axis=0)[::-1], axis=1)
+    found = {}
+    for (pair, each), (recent, *weekly) in zip(needs.items(), past.reshape(len(needs), -1), strict=True):
+        forecast = replace(each.forecast, recent=float(recent), weekly=np.array(weekly))
+        found[pair] = each if pair == stated else replace(each, forecast=forecast)
+    return found
 
 
 def _with_target(need: Need, source: Source, wait: str, share: float) -> Need:

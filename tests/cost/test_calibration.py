@@ -1,5 +1,7 @@
 """A cost model is calibrated to a device with a few measured jobs."""
 
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -147,3 +149,18 @@ def test_the_benchmark_of_this_machine_predicts_each_network_from_the_others(row
     printed = capsys.readouterr().out
     assert format_calibration(table) in printed
     assert "0.000" in printed  # the repetitions are equal
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="finds a GPU")
+def test_a_machine_without_gpu_gets_one_sentence(tmp_path):
+    with pytest.raises(InputError, match="PyTorch finds no GPU on this machine"):
+        micro_benchmark("A100", "cuda")
+    result = CliRunner().invoke(app, ["calibrate", "--device", "A100", "--on", "cuda", "--out", str(tmp_path / "mine")])
+    assert result.exit_code == 2
+    assert "PyTorch finds no GPU on this machine" in result.stderr
+
+
+def test_without_torch_it_is_said_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InputError, match=r"pip install 'gpudemand\[torch\]'"):
+        micro_benchmark("A100")

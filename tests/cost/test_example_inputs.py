@@ -232,3 +232,32 @@ def test_a_table_that_a_loss_is_taken_with_is_no_batch() -> None:
 
     graph = OpGraph.from_torch(Compared(), [torch.zeros(4, 12), torch.zeros(30, 9)])
     assert (graph.input_shapes, graph.fixed_input_bytes) == (((12,),), 4 * 30 * 9)
+
+
+@FIXED
+@pytest.mark.parametrize(("samples", "tokens"), [(8, 12), (2, 128), (4, 512), (7, 16), (4, 7)])
+def test_the_batch_beside_a_loss_is_what_most_examples_begin_with(samples: int, tokens: int) -> None:
+    """A table of (5, 16) comes first, as long on its second axis as one of them."""
+    items = [torch.zeros(5, 16), *torch.zeros(2, samples, tokens, dtype=torch.long)]
+    with pytest.warns(IncompleteTraceWarning, match=f"are taken to hold {samples} samples"):
+        graph = OpGraph.from_torch(Summed(), items)
+    assert graph.input_shapes == ((tokens,), (tokens,))
+
+
+def test_examples_of_one_sample_beside_a_loss_have_no_other_batch() -> None:
+    items = [torch.zeros(5, 16), *torch.zeros(2, 1, 128, dtype=torch.long)]
+    with pytest.warns(IncompleteTraceWarning) as caught:
+        OpGraph.from_torch(Summed(), items)
+    assert not any("hold 128 samples" in str(one.message) for one in caught)
+
+
+class Summed(nn.Module):
+    """Tokens of (samples, tokens) with a table, and the loss against labels of the same shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(50, 16), nn.Linear(16, 50)
+
+    def forward(self, table, tokens, labels):
+        logits = self.head(self.embedding(tokens) + table.sum())
+        return nn.functional.cross_entropy(logits.reshape(-1, 50), labels.reshape(-1))

@@ -120,8 +120,14 @@ def test_groups_of_experts_are_read_from_a_configuration():
     assert {name: limited[name] for name in limited if name != "expert"} == {
         name: anywhere[name] for name in anywhere if name != "expert"
     }
-    with pytest.raises(InputError, match="9 active groups are more than the 8"):
-        replace(model, active_groups=9)
+    for change, message in (
+        ({"active_groups": 9}, "9 active groups are more than the 8"),
+        ({"expert_groups": 5}, "256 experts do not divide into 5 groups"),
+        ({"expert_groups": -2}, "expert_groups must be"),
+        ({"expert_groups": 256, "active_groups": 4}, "4 of 256 groups hold fewer than 8 active experts"),
+    ):
+        with pytest.raises(InputError, match=message):
+            replace(model, **change)
 
 
 def test_fused_stacks_keep_what_latent_attention_compresses():

@@ -693,6 +693,7 @@ class Heads:
         Heads,
         lambda a, b: (a, Heads(b, None)),
         lambda a, b: [a, {"b": Heads(None, b)}],
+        lambda a, b: (tf.RaggedTensor.from_tensor(a), b),
     ],
 )
 def test_results_count_wherever_they_are(pack):
@@ -725,6 +726,19 @@ def test_arguments_go_by_their_names_and_results_say_which_axis_is_the_batch(pac
     graph = OpGraph.from_keras(Attending(), pack(items))
     assert (graph.input_shapes, graph.fixed_input_bytes) == (((5, 16), (7, 16)), 0)
     assert graph.flops == 2 * 5 * 16 * 16 + 2 * 2 * 5 * 7 * 16
+
+
+def test_a_mask_of_the_examples_is_an_argument():
+    class Masked(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.project = layers.Dense(4)
+
+        def call(self, x, mask):
+            return self.project(x) * mask
+
+    items = {"x": np.zeros((3, 8), "float32"), "mask": np.zeros((3, 1), "float32")}
+    assert OpGraph.from_keras(Masked(), items).flops == 2 * 8 * 4
 
 
 def test_a_functional_model_may_nest_its_inputs():

@@ -52,14 +52,15 @@ def test_each_bad_row_has_its_reason() -> None:
     ]
 
 
-def test_errors_and_warnings_number_rows_as_iloc_does() -> None:
+def test_errors_number_rows_as_iloc_does_and_warnings_name_the_job() -> None:
+    """Warnings are also of tables that were cut or sorted, in which places are others."""
     times = day(1, 2, 3)
     jobs = pd.DataFrame({"user": "u", "start": times, "end": times + pd.Timedelta("1h"), "gpus": [1.0, 1.0, -1.0]})
     with pytest.raises(InputError, match=r"the first at jobs\.iloc\[2\]; repair or drop them"):
         check_jobs(jobs.set_axis([7, 8, 9]))
     jobs = jobs.assign(gpus=1.0, used_gpu_seconds=[0.0, 0.0, -5.0]).set_axis([7, 8, 9])
     _, said = without_impossible_use(check_jobs(jobs))
-    assert "(jobs.iloc[2]: -5)" in said[0]
+    assert "(a job of u submitted 2024-05-03 00:00: -5)" in said[0]
 
 
 def test_the_latest_record_of_a_run_is_used() -> None:

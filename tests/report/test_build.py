@@ -12,6 +12,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.report.build import build_report
+from gpudemand.report.text import HELD_AT_ONCE
 from gpudemand.study.study import Study
 from tests.report.conftest import HOSTILE, make_log, renamed
 
@@ -228,7 +229,7 @@ def test_installed_defaults_to_the_maximum_held_and_the_page_states_it(built, ht
     assert float(numbers["installed"]).is_integer()
     assert numbers["shortfall"] == max(numbers["required"] - numbers["installed"], 0)
     assert numbers["installed_from"] == "log"
-    assert "not given; what was held at once on at least three days is taken for it" in html
+    assert f"not given; {HELD_AT_ONCE} is taken for it" in html
 
 
 def test_usage_shares_are_complete_and_sum_to_the_total(built, log):
