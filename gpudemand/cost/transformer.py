@@ -234,7 +234,7 @@ class Transformer:
         if active > groups > 0:
             raise InputError(f"{active} active groups are more than the {groups} there are.")
         if groups and self.experts % groups:
-            raise InputError(f"{self.experts} experts do not divide into {groups} groups; mend expert_groups.")
+            raise InputError(f"{self.experts} experts do not divide into {groups} groups; give a number that does.")
         if active and self.active_experts * groups > active * self.experts:
             raise InputError(f"{active} of {groups} groups hold fewer than {self.active_experts} active experts.")
         if self.dense_layers > self.layers:
