@@ -16,7 +16,7 @@ from gpudemand._validation import InputError, shorten
 
 SECONDS_PER_HOUR = 3600.0
 #: Bytes.
-GIB = 2.0**30
+GIB, MIB = 2.0**30, 2.0**20
 DAY, WEEK = pd.Timedelta("1D"), pd.Timedelta("7D")
 _SLURM_DURATION = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})(?:\.\d+)?$")
 #: As NVIDIA writes a profile, and as sites do: ``1g.10gb``, ``mig-1g-5gb``, ``a100_1g5gb``, ``1g.10gb.a100``,

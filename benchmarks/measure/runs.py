@@ -40,6 +40,7 @@ from gpudemand._validation import (
     check_number,
     stack_level,
 )
+from gpudemand.cost.measurements import TEXT_COLUMNS
 
 
 class MeasuringProcess(Child):
@@ -93,11 +94,6 @@ MEASURED_COLUMNS = (
 )
 COLUMNS = ("key", *PLAN_COLUMNS, *MEASURED_COLUMNS, *ENVIRONMENT_COLUMNS)
 _MAKE = "make one with measure_training_cost."
-_TEXT = (
-    *("key", "framework", "network", "optimizer", "precision", "layout", "execution", "device"),
-    *("status", "message", "device_gib_source", "process"),
-    *("device_name", "driver", "framework_version", "backend", "python", "os", "cpu", "gpudemand_version", "date"),
-)
 
 
 @dataclass(frozen=True)
@@ -297,8 +293,8 @@ def read_rows(path: str | os.PathLike[str]) -> pd.DataFrame:
     if not file.is_file():
         raise InputError(f"there is no file of rows {file.name!r}; {_MAKE}")
     whole = _whole_rows(file)
-    rows = pd.read_csv(io.BytesIO(whole), dtype=dict.fromkeys(_TEXT, STRING))
-    for name in rows.columns.intersection(COLUMNS).difference(_TEXT):
+    rows = pd.read_csv(io.BytesIO(whole), dtype=dict.fromkeys(TEXT_COLUMNS, STRING))
+    for name in rows.columns.intersection(COLUMNS).difference(TEXT_COLUMNS):
         if not _all_finite(rows[name].dropna()):
             raise InputError(f"the column {name!r} of {file.name} holds what is no number; remove that row.")
     return check_columns(rows, COLUMNS, f"{file.name}")

@@ -22,7 +22,7 @@ from gpudemand.cost import networks
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.model import CostModel
 from gpudemand.datasets.devices import Device, device
-from gpudemand.units import GIB, format_seconds
+from gpudemand.units import GIB, MIB, format_seconds
 
 #: Networks of the micro-benchmark: four kinds of kernels, some hundred milliseconds each.
 _NETWORKS, _SHAPE = ("resnet18", "mobilenet_v2", "vgg11", "vit_tiny"), (3, 64, 64)
@@ -136,7 +136,6 @@ def _times(model: CostModel, jobs: list[TrainingJob]) -> FloatArray:
 
 
 _CPU, _INFO = Path("/sys/devices/system/cpu/cpu0"), Path("/proc/cpuinfo")
-_MIB = 2.0**20
 #: Elements of a vector that no cache holds, and rows of a square matrix.
 _VECTOR, _MATRIX = {"cpu": 2**26, "cuda": 2**28}, {"cpu": 2048, "cuda": 8192}
 
@@ -239,7 +238,7 @@ def _clock_mhz() -> float:
 
 def _gpu(properties: Any) -> dict[str, Any]:
     memory = properties.total_memory / GIB
-    cache = getattr(properties, "L2_cache_size", math.nan) / _MIB
+    cache = getattr(properties, "L2_cache_size", math.nan) / MIB
     clock = getattr(properties, "clock_rate", math.nan) / 1e3
     version = f"{properties.major}.{properties.minor}"
     about = {"memory_gib": memory, "usable_gib": memory, "compute_capability": version}

@@ -15,7 +15,8 @@ _JOB = (
     *("optimizer", "precision", "layout", "execution", "device", "threads", "seed"),
     *("device_name", "cpu", "framework_version", "backend"),
 )
-_TEXT = (
+#: Those of text.
+TEXT_COLUMNS = (
     *("key", "framework", "network", "optimizer", "precision", "layout", "execution", "device"),
     *("status", "message", "device_gib_source", "process"),
     *("device_name", "driver", "framework_version", "backend", "python", "os", "cpu", "gpudemand_version", "date"),
@@ -97,7 +98,7 @@ def load_measurements() -> pd.DataFrame:
     >>> sorted(rows["framework"].unique()), rows["network"].nunique()
     (['keras', 'torch'], 41)
     """
-    rows = pd.read_csv(bundled_path("cost/cpu.csv"), dtype=dict.fromkeys(_TEXT, STRING))
+    rows = pd.read_csv(bundled_path("cost/cpu.csv"), dtype=dict.fromkeys(TEXT_COLUMNS, STRING))
     rows.attrs.update(kind="measured", source="gpudemand's own measurements")
     return rows
 

@@ -32,11 +32,10 @@ from gpudemand.cost.regression import interval_columns
 from gpudemand.cost.roofline import ring_seconds, step_terms
 from gpudemand.cost.step_time_model import FarFromTrainingWarning, ScriptEffect, StepTimeModel
 from gpudemand.datasets.registry import bundled_path
-from gpudemand.units import GIB
+from gpudemand.units import GIB, MIB
 
 #: Target column -> class of its model.
 TARGETS: dict[str, Any] = {"step_time_s": StepTimeModel, "memory_gib": MemoryModel}
-_MIB = 2.0**20
 
 
 def rows_by_kind(jobs: Sequence[TrainingJob]) -> dict[str, IntArray]:
@@ -94,7 +93,7 @@ def memory_covariates(job: TrainingJob) -> dict[str, float]:
         "device_sms": job.hardware.sms,
         LOADED: float(job.framework == "torch" and (job.framework_version or "2").startswith("1.")),
         "share:keras": compiled,
-        **{f"compile:{name}": compiled * count * _MIB for name, count in terms.items()},
+        **{f"compile:{name}": compiled * count * MIB for name, count in terms.items()},
     }
 
 

@@ -206,9 +206,8 @@ _LEAST_LATE = 0.01
 def fewest_gpus(window: Window, target: WaitTarget, policy: str = "easy", guess: float | None = None) -> float:
     """Fewest GPUs with which a window's jobs start in time, within `RESOLUTION` of it; 0 where none is wanted.
 
-    So many are enough, and fewer by `RESOLUTION` are not. A queue may start fewer jobs in time on more GPUs; where it
-    does, the least and the most of which this holds are 1 to 7 % apart on public logs, and `guess`, from which they are
-    searched, decides.
+    So many are enough, and fewer by `RESOLUTION` are not. A queue may start fewer jobs in time on more GPUs; where that
+    makes several such numbers, `guess`, from which the search begins, decides.
     No fewer than the mean that is wanted: small jobs pass large ones that never start, and services that were submitted
     long ago wait for nothing, yet hold their GPUs. In public logs the need is at least 1.12 times the mean.
     """

@@ -325,7 +325,7 @@ class SeriesSource:
         until = end if settings.until is None else min(parse_timestamp(settings.until, zone, "until"), end)
         recorded = parse_timestamp(attrs.get("until", end), zone)  # the last bin of `usage_series` may not be whole
         if until > recorded:
-            until, attrs = recorded, _doubting_rows_after(recorded, local, attrs)
+            until, attrs = recorded, _warned_of_rows_after(recorded, local, attrs)
         by = settings.by if settings.by == "total" or settings.by in keys else keys[0]
         wide = wide[wide.index < until]
         if wide.empty or not wide.max(axis=None) > 0:
@@ -477,8 +477,8 @@ class SeriesSource:
         return replace(self, wide=pd.concat([whole, marked], axis=1), wanted=None)
 
 
-def _doubting_rows_after(until: pd.Timestamp, times: pd.Series, attrs: dict[str, object]) -> dict[str, object]:
-    """The attributes of usage, with a doubt, of which this warns, where rows begin after the end that they name."""
+def _warned_of_rows_after(until: pd.Timestamp, times: pd.Series, attrs: dict[str, object]) -> dict[str, object]:
+    """Attributes of usage; warns, and records in them, how many rows begin after the end that they name."""
     beyond = times[times >= until]
     if beyond.empty:
         return attrs

@@ -370,20 +370,19 @@ def target_needs(need: Need, source: Source, settings: Settings) -> dict[tuple[s
     with ThreadPoolExecutor(min(cpu_count(), len(others))) as pool:
         found = dict(zip(others, pool.map(lambda pair: _with_target(need, source, *pair), others), strict=True))
     needs = {pair: found.get(pair, need) for pair in pairs}
-    return _in_order(needs, stated, (len(waits), -1))
+    return _in_order(needs, stated)
 
 
-def _in_order(
-    needs: dict[tuple[str, float], Need], stated: tuple[str, float], shape: tuple[int, int]
-) -> dict[tuple[str, float], Need]:
+def _in_order(needs: dict[tuple[str, float], Need], stated: tuple[str, float]) -> dict[tuple[str, float], Need]:
     """The same, where looser targets never needed more than stricter ones, and the stated one needed what it did.
 
-    `shape`: of the targets, by wait and share. A queue may start fewer jobs in time on more GPUs, by which the fewest
-    of a window may be fewer for a stricter target.
+    A queue may start fewer jobs in time on more GPUs, by which the fewest of a window may be fewer for a stricter
+    target.
     """
+    waits = list(dict.fromkeys(wait for wait, _ in needs))
+    row, column = divmod(list(needs).index(stated), len(needs) // len(waits))
     past = np.array([[each.forecast.recent, *each.forecast.weekly] for each in needs.values()])
-    past = past.reshape(*shape, past.shape[1])
-    row, column = np.argwhere(np.arange(len(needs)).reshape(shape) == list(needs).index(stated))[0]
+    past = past.reshape(len(waits), -1, past.shape[1])
     looser, stricter = (slice(row, None), slice(column + 1)), (slice(row + 1), slice(column, None))
     past[looser] = np.minimum(past[looser], past[row, column])
     past[stricter] = np.maximum(past[stricter], past[row, column])
