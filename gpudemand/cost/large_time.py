@@ -77,10 +77,14 @@ def _stack_terms(run: TrainingRun, share: float, head: float) -> dict[str, float
 
 
 def _remade(run: TrainingRun) -> float:
-    """Operations of making queries, keys and values of a token anew, where selective checkpointing drops them."""
-    if not (run.is_tuned and run.checkpointing == "selective"):
+    """Operations of making queries, keys and values of a token anew, where selective checkpointing drops them.
+
+    Queries that no rank compresses are made from what enters the layer.
+    """
+    if not (run.model.kv_rank and run.is_tuned and run.checkpointing == "selective"):
         return 0.0
-    up = [one for one in run.model.matrices(sparse=False) if one.name in ("q_b_proj", "kv_b_proj")]
+    dropped = ("q_b_proj" if run.model.q_rank else "q_proj", "kv_b_proj")
+    up = [one for one in run.model.matrices(sparse=False) if one.name in dropped]
     return 2.0 * run.model.layers * sum(matrix.size for matrix in up)
 
 

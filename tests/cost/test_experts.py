@@ -147,6 +147,18 @@ def test_fused_stacks_keep_what_latent_attention_compresses():
     assert twice["products"] - once["products"] == pytest.approx(more)
 
 
+def test_queries_that_no_rank_compresses_are_made_anew_too():
+    """DeepSeek-V2-Lite drops 16 queries of 192 and makes them again from the 2,048 numbers of a token."""
+    model, options = published("deepseek-v2-lite"), {"parallel": Parallel(sharding="zero1"), "kernels": "fused"}
+    once, twice = (time_terms(run_of(model, **options, checkpointing=one)) for one in (False, "selective"))
+    queries, keys_and_values = 2048 * 16 * 192, 512 * 16 * (128 + 128)
+    more = 2.0 * 4096 * model.layers * (queries + keys_and_values) / H100.peak("bf16")
+    assert twice["products"] - once["products"] == pytest.approx(more)
+    plain = replace(model, kv_rank=0)
+    once, twice = (time_terms(run_of(plain, **options, checkpointing=one)) for one in (False, "selective"))
+    assert twice["products"] == once["products"]
+
+
 def test_deepseek_v3_takes_about_as_long_as_its_report_says():
     """180 thousand GPU-hours a trillion tokens (arXiv:2412.19437), with an all-to-all that is hidden nearly whole."""
     layout = Parallel(pipeline=16, expert=64, sharding="zero1")
