@@ -87,9 +87,18 @@ def _stack_activations(run: TrainingRun, level: bool | str) -> float:
     layout, total = run.layout, 0.0
     for sparse, count in run.model.layer_kinds:
         divided, rest = layer_saved_bytes(run, sparse=sparse, level=level)
+        divided -= _expert_outputs(run) if sparse and run.is_tuned and level != "full" else 0.0
         by = layout.tensor if layout.sequence else 1
         total += count * (divided / layout.tensor + rest / by)
     return total * run.tokens_at_once * (1.0 if run.is_mixed else 2.0)
+
+
+def _expert_outputs(run: TrainingRun) -> float:
+    """Bytes that experts put out for a token, which fused stacks do not keep.
+
+    They weigh the experts before the last product, as Megatron Core since 0.13 ("memory efficient token permutation").
+    """
+    return _HALF * run.model.expert_width * run.model.active_experts
 
 
 def layer_activations(run: TrainingRun) -> float:

@@ -147,6 +147,15 @@ def test_fused_stacks_keep_what_latent_attention_compresses():
     assert twice["products"] - once["products"] == pytest.approx(more)
 
 
+def test_fused_stacks_do_not_keep_what_experts_put_out():
+    """Of eight experts a token has eight outputs as wide as itself, where plain stacks keep them to weigh them."""
+    plain, fused = (run_of(kernels=name, experts="grouped") for name in ("plain", "fused"))
+    kept, left = (memory_terms(one)["activations"] / 4096 / QWEN.layers for one in (plain, fused))
+    assert kept - left == pytest.approx(2.0 * 8 * QWEN.hidden)
+    whole = (memory_terms(replace(one, checkpointing="full"))["activations"] for one in (plain, fused))
+    assert len(set(whole)) == 1
+
+
 def test_queries_that_no_rank_compresses_are_made_anew_too():
     """DeepSeek-V2-Lite drops 16 queries of 192 and makes them again from the 2,048 numbers of a token."""
     model, options = published("deepseek-v2-lite"), {"parallel": Parallel(sharding="zero1"), "kernels": "fused"}
