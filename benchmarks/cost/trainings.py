@@ -34,8 +34,6 @@ _SEED = 20261126
 _CHECKPOINTING = {"none": False, "selective": "selective", "full": "full"}
 #: Where no document states how many GPUs there were: as many as take so long at this share of the peak.
 _HOURS, MFU = 30 * 24, 0.4
-#: Tokens a step where a document states a pipeline, but no batch.
-_BATCH = 2**22
 #: Where ``python -m benchmarks.cost`` looks for the measurements that the predictor was fitted to.
 _DATA = Path("../shared/data/cost")
 
@@ -64,6 +62,7 @@ def main(arguments: list[str] | None = None, data: Path = _DATA) -> None:
     options = parser.parse_args(arguments)
     rows = read_trainings()
     share, fitted = best_share(rows[rows["half"] == HALVES[0]]), fitted_runs(data)
+    print("tokens a step: {:,.0f} x GPUs ** {:.2f}, a project held out {:.2f} doublings off".format(*usual_batch(rows)))
     for half in options.half:
         report(half, rows[rows["half"] == half].reset_index(drop=True), share, fitted)
 
@@ -111,6 +110,23 @@ def best_share(rows: pd.DataFrame) -> float:
     return float(min(np.arange(0.05, 0.7, 0.005), key=lambda share: np.median(np.abs(shares / share - 1.0))))
 
 
+def usual_batch(rows: pd.DataFrame) -> tuple[float, float, float]:
+    """Tokens a step on one GPU, the power of the GPUs by which they grow, and doublings by which projects are off.
+
+    Of trainings that state batch and GPUs, projects of the same weight; they are off when held out, root mean square.
+    """
+    known = rows[rows["global_batch"].notna() & rows["n_gpus"].notna()]
+    x, y = np.log2(known["n_gpus"].to_numpy(float)), np.log2((known["global_batch"] * known["seq_len"]).to_numpy(float))
+    source = known["source"].to_numpy(dtype=object)
+    weight = known.groupby("source")["source"].transform("size").to_numpy() ** -0.5
+    power, one = np.polyfit(x, y, 1, w=weight)
+    squares = []
+    for out in (source == name for name in pd.unique(source)):
+        fit = np.polyfit(x[~out], y[~out], 1, w=weight[~out])
+        squares.append(np.mean((y[out] - np.polyval(fit, x[out])) ** 2))
+    return float(2.0**one), float(power), float(np.sqrt(np.mean(squares)))
+
+
 def fitted_runs(data: Path) -> set[tuple[float, str]]:
     """Sizes and GPUs of runs whose times the bundled predictor was fitted to; without `data` of bundled ones only."""
     tables = [read_runs(bundled_path("cost/public_runs.csv"))]
@@ -134,8 +150,6 @@ def _job(row: dict[str, Any]) -> TrainingJob:
     """What a user would say of the training; what no document states stays unknown."""
     layout = None if row["layout"] != row["layout"] else Parallel(**_fields(row["layout"]))
     options = {name: int(row[name]) for name in ("global_batch", "micro_batch") if row[name] == row[name]}
-    if layout is not None and layout.pipeline > 1:
-        options.setdefault("global_batch", _BATCH // row["seq_len"])
     named = row["sizes"] != row["sizes"]
     return TrainingJob.from_config(
         row["model"] if named else {"name": row["model"], **_fields(row["sizes"])},

@@ -160,9 +160,10 @@ class TrainingJob:
         Layout over the GPUs. None is data parallelism, of a `Transformer` on several GPUs unknown.
     micro_batch, accumulate : int, optional
         Samples that a replica takes at once, and how often before a step; with `batch_size`, two of the three. Of a
-        `Transformer` they may be unknown.
+        `Transformer` they may be unknown; `micro_batch` alone is a step of a layout without a pipeline.
     global_batch : int, optional
-        Samples a step on all GPUs together.
+        Samples a step on all GPUs together. Of a `Transformer` whose step is unknown, steps are weighed that public
+        trainings take on as many GPUs, and intervals say so.
     adapter : LoRA, optional
         Of a `Transformer`, low-rank adapters that are trained instead of its weights.
     offload : {"optimizer", "parameters", "all", "activations"}, optional
@@ -399,7 +400,11 @@ class TrainingJob:
         lengths = _sample_lengths(self.model, self.input_shape)
         batch = (*self._replica_batch(self.batch_size), self.global_batch)
         run = TrainingRun(self, self.model, *lengths, self.n_gpus, None, *batch, self.optimizer, self.checkpointing)
-        return run.laid_out(self.parallel)
+        run = run.laid_out(self.parallel)
+        # Frameworks accumulate where they are told to; a pipeline has to.
+        if run.micro_batch and run.has_open_batch and run.parallel is not None and run.layout.pipeline == 1:
+            return run.with_batch(run.micro_batch, 1)
+        return run
 
     @property
     def samples_per_step(self) -> int:
@@ -493,9 +498,8 @@ class TrainingRun:
         layout = (parallel or Parallel()).resolved(self.n_gpus).for_model(self.model)
         data, total = layout.data or 1, self.global_batch
         micro, times = split_batch("global_batch", total, self.micro_batch, self.accumulate, data)
-        if total is None:
-            times = times or 1
-            total = micro * times * data if micro else None
+        if total is None and micro and times:
+            total = micro * times * data
         return replace(self, parallel=layout, micro_batch=micro, accumulate=times, global_batch=total)
 
     def __str__(self) -> str:
@@ -535,8 +539,14 @@ class TrainingRun:
 
     @property
     def is_known(self) -> bool:
-        """Whether layout, micro-batch and checkpointing are known."""
-        return None not in (self.parallel, self.micro_batch, self.checkpointing) and self.layout.is_known
+        """Whether layout, batch and checkpointing are known."""
+        batch = self.micro_batch, self.global_batch
+        return None not in (self.parallel, *batch, self.checkpointing) and self.layout.is_known
+
+    @property
+    def has_open_batch(self) -> bool:
+        """Whether the samples a step are unknown, and how often a replica takes some."""
+        return self.global_batch is None and self.accumulate is None
 
     @property
     def trained_share(self) -> float:
@@ -639,7 +649,7 @@ class TrainingRun:
     def with_batch(self, micro_batch: int, accumulate: int | None = None) -> TrainingRun:
         """The run with other samples at once; by default, where they divide, with the same samples a step."""
         at_once, total = micro_batch * (self.layout.data or 1), self.global_batch
-        times = accumulate or (total // at_once if total and total % at_once == 0 else 1)
+        times = accumulate or (total // at_once if total and total % at_once == 0 else self.accumulate or 1)
         return replace(self, micro_batch=micro_batch, accumulate=times, global_batch=times * at_once)
 
     def micro_batches(self) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,12 @@ _SEEN: dict[str, dict[int, float]] = {
     "interleaved": {0: 0.15, 1: 0.85},
     "length": {512: 0.07, 1024: 0.08, 2048: 0.22, 4096: 0.33, 8192: 0.2, 16384: 0.04},
 }
+#: Tokens a step of trainings on one GPU, the power of the number of GPUs by which they grow, and the doublings by which
+#: a project held out is off, as ``python -m benchmarks.cost.trainings`` fits them to those that state their batch.
+#: Given the GPUs, the size of the model says no more.
+BATCH_TOKENS, BATCH_POWER, BATCH_DOUBLINGS = 71_000.0, 0.68, 1.28
+#: Weight and standardised place of the points of a normal distribution, exact to its fifth moment (Gauss and Hermite).
+_POINTS = ((1.0 / 6.0, -math.sqrt(3.0)), (2.0 / 3.0, 0.0), (1.0 / 6.0, math.sqrt(3.0)))
 #: The commonest of the lengths.
 USUAL_LENGTH = max(_SEEN["length"], key=lambda size: _SEEN["length"][size])
 #: Layouts that stay of those that fit, the fastest.
@@ -46,7 +53,13 @@ def candidates(run: TrainingRun) -> list[tuple[float, TrainingRun]]:
         return [(share * odds, way) for share, one in _with_lengths(run) for odds, way in candidates(one)]
     if run.is_known and not _has_open_states(run):
         return [(1.0, run)]
-    layouts = [run] if run.parallel is not None and run.layout.sharding is not None else plausible_layouts(run)
+    return [(share * odds, way) for share, tokens in _batches(run) for odds, way in _of_batch(run, tokens)]
+
+
+def _of_batch(run: TrainingRun, tokens: float) -> list[tuple[float, TrainingRun]]:
+    """Probability and run of each way, with about so many tokens a step where these are unknown."""
+    stated = run.parallel is not None and run.layout.sharding is not None
+    layouts = [_with_tokens(run, tokens)] if stated else plausible_layouts(run, tokens)
     each = [_fitting([way for one in _with_degrees(layout) for way in _filled(one)]) for layout in layouts]
     return [(odds / len(layouts), one) for runs in each for odds, one in _weighted(_plainest(runs))]
 
@@ -57,6 +70,23 @@ def _with_lengths(run: TrainingRun) -> list[tuple[float, TrainingRun]]:
     lengths = {size: share for size, share in _SEEN["length"].items() if size <= most} or {run.model.positions: 1.0}
     total = sum(lengths.values())
     return [(share / total, run.with_length(size)) for size, share in lengths.items()]
+
+
+def _batches(run: TrainingRun) -> list[tuple[float, float]]:
+    """Weights and tokens of usual steps on so many GPUs, where the samples a step are unknown."""
+    if not run.has_open_batch:
+        return [(1.0, math.nan)]
+    usual = BATCH_TOKENS * run.n_gpus**BATCH_POWER
+    return [(share, usual * 2.0 ** (place * BATCH_DOUBLINGS)) for share, place in _POINTS]
+
+
+def _with_tokens(run: TrainingRun, tokens: float) -> TrainingRun:
+    """The run, laid out, with about so many tokens a step where these are unknown; micro-batches a power of two."""
+    if not run.has_open_batch:
+        return run
+    at_once = (run.layout.data or 1) * (run.micro_batch or 1)
+    times = 2 ** max(round(math.log2(tokens / at_once / (run.source_len or run.seq_len))), 0)
+    return replace(run, accumulate=run.micro_batch and times, global_batch=times * at_once)
 
 
 def _with_degrees(run: TrainingRun) -> list[TrainingRun]:
@@ -103,6 +133,7 @@ _ASSUMED: dict[str, Callable[[TrainingRun], Any]] = {
     "interleaving": lambda way: way.layout.virtual_degree,
     "sharding": lambda way: way.layout.sharding,
     "micro-batch": lambda way: way.micro_batch,
+    "global batch": lambda way: way.global_batch,
 }
 #: Those whose weights are shares of public projects.
 _COUNTED = ("seq_len", "expert parallel", "interleaving")
@@ -204,16 +235,17 @@ def _fitting(runs: list[TrainingRun]) -> list[TrainingRun]:
     return fit or [runs[int(needed.argmin())]]
 
 
-def plausible_layouts(run: TrainingRun) -> list[TrainingRun]:
-    """The run with each of the fastest layouts that fit, fastest first."""
-    ways = [one for layout in layouts_of(run) for one in _filled(layout, smallest=True)]
+def plausible_layouts(run: TrainingRun, tokens: float) -> list[TrainingRun]:
+    """The run with each of the fastest layouts that fit, fastest first; `tokens` a step where these are unknown."""
+    laid = {one.layout: _with_tokens(one, tokens) for one in layouts_of(run)}
+    ways = [one for layout in laid.values() for one in _filled(layout, smallest=True)]
     if not ways:
         shown = f"micro_batch={run.micro_batch} and global_batch={run.global_batch}"
         raise InputError(f"no usual layout of n_gpus={run.n_gpus} suits {shown}; change one of them, or give parallel.")
     fitting = _fitting(ways)
     order = _seconds_per_token(fitting).argsort(kind="stable")
     found = dict.fromkeys(fitting[place].layout for place in order)
-    return [run.laid_out(layout) for layout in list(found)[:_LAYOUTS]]
+    return [laid[layout] for layout in list(found)[:_LAYOUTS]]
 
 
 def layouts_of(run: TrainingRun) -> list[TrainingRun]:

@@ -94,7 +94,7 @@ class Fitted(NamedTuple):
 
 
 #: Classes of runs, which errors depend on.
-CLASSES = ("known", "part unknown", "adapter", "experts")
+CLASSES = ("dense", "adapter", "experts")
 #: Generation of GPUs that no measured run is of.
 NEW = "new"
 
@@ -183,7 +183,7 @@ class Target:
 
 
 #: Of a stored predictor.
-FORMAT = 3
+FORMAT = 4
 
 
 class Expansion(NamedTuple):
@@ -245,7 +245,8 @@ def _class_of(run: TrainingRun) -> str:
         return "adapter"
     if run.model.routed_experts:
         return "experts"
-    return "known" if run.is_known and run.length else "part unknown"
+    # What is unknown adds the variance over its ways.
+    return "dense"
 
 
 class LargeModelPredictor:
@@ -279,8 +280,8 @@ class LargeModelPredictor:
     ) -> pd.DataFrame:
         """Seconds a step and GiB of the fullest GPU, with intervals.
 
-        Of a run whose samples a step are unknown, a step is one sample of each replica. Memory is that of the process
-        on the device, or as PyTorch counts it: ``"allocated"`` or ``"reserved"``.
+        Of a run whose samples a step are unknown, seconds are of one sample of each replica, its share of a usual step.
+        Memory is that of the process on the device, or as PyTorch counts it: ``"allocated"`` or ``"reserved"``.
         """
         ways = expand(runs).as_read(reading)
         units = np.array([run.units / run.n_gpus for run in runs])

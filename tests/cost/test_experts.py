@@ -58,7 +58,7 @@ def test_a_class_of_few_rows_in_each_project_has_its_own_width():
     fitting = pytest.importorskip("benchmarks.cost.fit_large", reason="runs from a checkout")
     rng, rows = np.random.default_rng(0), []
     for project in range(10):
-        rows += [(project, "known", 0.05 * error) for error in rng.standard_normal(50)]
+        rows += [(project, "dense", 0.05 * error) for error in rng.standard_normal(50)]
         rows += [(project, "experts", (-1) ** project * 0.6)] * (2 * (project % 4 < 2))
     about = pd.DataFrame(rows, columns=["source", "class", "error"])
     about["class"] = [RunClass(kind, "NVIDIA", "Hopper") for kind in about["class"]]
@@ -66,7 +66,7 @@ def test_a_class_of_few_rows_in_each_project_has_its_own_width():
     ways = np.arange(len(about)), np.ones(len(about)), pd.DataFrame({"x": np.ones(len(about))})
     target.fit(ways, np.exp(about["error"]).to_numpy(), about)
     assert target.scales.classes["experts"] > 0.45
-    assert target.scales.classes["known"] < 0.15
+    assert target.scales.classes["dense"] < 0.15
 
 
 def test_experts_that_are_divided_are_sorted_twice():

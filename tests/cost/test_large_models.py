@@ -11,7 +11,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.large_candidates import candidates
+from gpudemand.cost.large_candidates import assumptions, candidates
 from gpudemand.cost.large_memory import (
     MEMORY_PRIORS,
     memory_bytes,
@@ -486,12 +486,33 @@ def test_totals_follow_from_the_step():
     assert 0.1 < totals["mfu"] < 0.7
 
 
-def test_totals_of_a_pipeline_need_the_samples_of_a_step():
-    layout = Parallel(pipeline=16, sharding="zero1")
-    job = TrainingJob.from_config("llama-3-8b", 8192, device="H100", n_gpus=128, parallel=layout)
-    with pytest.raises(InputError, match="give global_batch"):
-        training_totals(job, 1e9)
-    assert training_totals(replace(job, global_batch=512), 1e9)["mfu"] > 0.2
+def test_a_pipeline_without_the_samples_of_a_step_takes_those_of_public_trainings():
+    layout = Parallel(pipeline=16, virtual_pipeline=1, sharding="zero1")
+    about = {"device": "H100", "n_gpus": 128, "parallel": layout, "checkpointing": "full"}
+    open_batch = TrainingJob.from_config("llama-3-8b", 8192, **about)
+    ways = candidates(open_batch.run)
+    odds, tokens = np.array([weight for weight, _ in ways]), np.array([way.tokens for _, way in ways])
+    assert set(tokens) == {2**19, 2**21, 2**23}  # doublings apart, about the 1.9 million that 128 GPUs take
+    assert odds[tokens == 2**21].sum() == pytest.approx(2 / 3)
+    assert any(line.startswith("global batch 256, at a weight of 67 %") for line in assumptions(open_batch.run))
+    stated, found = (training_totals(job, 1e9) for job in (replace(open_batch, global_batch=256), open_batch))
+    assert found["gpu_hours"] == pytest.approx(stated["gpu_hours"], rel=0.25)
+    assert found["gpu_hours-hi-90"] / found["gpu_hours-lo-90"] > stated["gpu_hours-hi-90"] / stated["gpu_hours-lo-90"]
+
+
+def test_a_micro_batch_alone_is_a_step_but_in_a_pipeline():
+    about = {"device": "H100", "n_gpus": 16, "micro_batch": 2}
+    flat, deep = (
+        TrainingJob.from_config("llama-3-8b", 4096, parallel=one, **about).run
+        for one in (Parallel(sharding="fsdp"), Parallel(pipeline=4, sharding="zero1"))
+    )
+    assert (flat.accumulate, flat.global_batch) == (1, 32)
+    assert deep.has_open_batch
+    assert not deep.is_known
+    assert {way.micro_batch for _, way in candidates(deep)} == {2}
+    assert min(way.accumulate for _, way in candidates(deep)) > 1
+    often = TrainingJob.from_config("llama-3-8b", 4096, n_gpus=16, accumulate=8, parallel=Parallel(sharding="fsdp")).run
+    assert {way.accumulate for _, way in candidates(often)} == {8}
 
 
 def test_no_time_below_operations_over_peak(model):
@@ -653,12 +674,12 @@ def test_stacks_since_2024_hide_what_tensor_parallelism_sends():
 
 
 def test_of_a_generation_that_few_projects_tell_of_the_next_may_err_more(fitting):
-    kinds = [RunClass("known", "NVIDIA", die) for die in ("seen", "rare") for _ in range(12)]
+    kinds = [RunClass("dense", "NVIDIA", die) for die in ("seen", "rare") for _ in range(12)]
     error, sources = np.full(24, 0.2), [*range(12), *[12] * 12]
     scales = fitting.fit_scales(error * np.tile([1, 2], 12), np.zeros(24), kinds, np.array(sources), error)
     assert scales.generations["rare"] > scales.generations["seen"]
-    other = RunClass("known", "another", "never")
-    assert scales.of([other])[0] == scales.classes["known"] * max(scales.generations.values())
+    other = RunClass("dense", "another", "never")
+    assert scales.of([other])[0] == scales.classes["dense"] * max(scales.generations.values())
 
 
 def test_a_length_that_is_unknown_is_weighed_and_widens_the_interval(model):

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gpudemand.cost import large_candidates
 from gpudemand.datasets.registry import bundled_path
 
 trainings = pytest.importorskip("benchmarks.cost.trainings", reason="runs from a checkout")
@@ -82,6 +83,21 @@ def test_the_best_share_leaves_the_least_median_error(rows):
         return (out["predicted"] / out["y"] - 1.0).abs().median()
 
     assert error(best) <= min(error(share) for share in (0.1, 0.2, 0.3, 0.4))
+
+
+def test_usual_batches_are_those_of_the_table(rows):
+    assumed = (large_candidates.BATCH_TOKENS, large_candidates.BATCH_POWER, large_candidates.BATCH_DOUBLINGS)
+    assert trainings.usual_batch(rows) == pytest.approx(assumed, rel=0.01)
+
+
+def test_usual_batches_weigh_projects_alike_and_hold_them_out():
+    """Two projects on the line of 2 ** 10 tokens a GPU, one of many rows, and one that takes twice as much."""
+    gpus = [1, 4, 16] + [1, 4, 16] * 10 + [4]
+    table = pd.DataFrame({"source": ["a"] * 3 + ["b"] * 30 + ["c"], "n_gpus": gpus, "seq_len": 1024})
+    table["global_batch"] = table["n_gpus"] * np.where(table["source"] == "c", 2, 1)
+    one, power, doublings = trainings.usual_batch(table)
+    assert (one, power) == pytest.approx((1024 * 2 ** (1 / 3), 1.0))
+    assert doublings == pytest.approx(np.sqrt((1.0 + 0.5**2 + 0.5**2) / 3))
 
 
 def test_the_table_reads_without_the_benchmark():
