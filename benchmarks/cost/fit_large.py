@@ -176,16 +176,24 @@ class FittedTarget(Target):
         self.scores = conformity_of(error, spread[known], kinds, source[known], self.scales)
 
     def held_out_by(
-        self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], y: FloatArray, source: Any, groups: Any
+        self,
+        expansion: tuple[IntArray, FloatArray, pd.DataFrame],
+        y: FloatArray,
+        source: Any,
+        groups: Any,
+        asked: tuple[IntArray, FloatArray, pd.DataFrame] | None = None,
     ) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance over the ways of the log amount of each run, of a fit without its group; fit to all."""
+        """Mean and variance over the ways of the log amount of each run, of a fit without its group; fit to all.
+
+        `asked`: the ways where the same runs are asked about with less said of them.
+        """
         known = np.isfinite(y)
         every = self.fitted = self._fit(expansion, y, source, known)
         mean, spread = np.full(len(y), np.nan), np.zeros(len(y))
         for name in pd.unique(groups[known]):
             out = groups == name
             self.fitted = self._fit(expansion, y, source, known & ~out, every)
-            found, variance = self.log_mean(expansion, len(y))
+            found, variance = self.log_mean(expansion if asked is None else asked, len(y))
             mean[out], spread[out] = found[out], variance[out]
         self.fitted = every
         return mean, spread

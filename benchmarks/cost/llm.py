@@ -4,7 +4,8 @@
 
 Rows are those of ``llm_training.csv.gz`` in DIR and of the bundled ``public_runs.csv``. Whole projects (sources) or
 generations of GPUs are held out in turn, never rows; repetitions of a configuration count once. The last table has a
-line for each kind of runs; without ``--train`` it is of the bundled ratios.
+line for each kind of runs; without ``--train`` it is of the bundled ratios. The one before is of runs that state their
+batch, as if they did not.
 Beside stand 6 N D at the median share of the peak (MFU), that by generation, and gradient boosting of this share on
 simple features; for memory, the formulas of DeepSpeed (states over GPUs) and of Hugging Face's estimator (weights,
 gradients and Adam). Memory is predicted as each project reads it. ``--bundle`` fits to all rows and writes
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from benchmarks.cost.fit_large import FittedTarget, conformity_of, fit_predictor
 from benchmarks.cost.llm_baselines import held_out_baselines
 from benchmarks.cost.llm_load import read_all_runs, read_without_lengths
 from benchmarks.cost.traced import TraceCache
+from gpudemand.cost.job import TrainingRun
 from gpudemand.cost.large_candidates import candidates
 from gpudemand.cost.large_models import (
     LargeModelPredictor,
@@ -106,9 +109,34 @@ def _without_lengths(rows: pd.DataFrame, predictor: LargeModelPredictor) -> pd.D
     return about.assign(method="gpudemand", ratio=np.round(found[:, 0] / y, 4), inside=inside)
 
 
+def _without_batches(rows: pd.DataFrame, target: FittedTarget) -> str:
+    """Errors of step times of the rows that state their batch, projects held out, as if they did not."""
+    y, source, runs = rows["seconds_per_token"].to_numpy(float), rows["source"].to_numpy(object), list(rows["run"])
+    known, hidden = np.isfinite(y), list(map(_batch_hidden, runs))
+    ways = [expand(each).of("step_time_s") for each in (runs, hidden)]
+    mean, variance = target.held_out_by(ways[0], y, source, source, ways[1])
+    errors = {one: (np.log(y) - stated)[known] for one, (stated, _) in target.held_out.items()}
+    spread = {"source": target.held_out["source"][1][known], "asked": variance[known]}
+    off = (np.log(y) - mean)[known]
+    half = _half_widths(rows[known].assign(asked=source[known]), errors, spread, "asked")
+    found = rows[known].assign(ratio=np.exp(-off), inside=np.abs(off) <= half)
+    says = np.array([one is not run for one, run in zip(hidden, runs, strict=True)])[known]
+    return _errors(found[says].assign(kind=found["class"].str.split(",").str[0]), ["kind"])
+
+
+def _batch_hidden(run: TrainingRun) -> TrainingRun:
+    """The run without its batch, if it states one and its layout over several GPUs."""
+    if run.parallel is None or run.n_gpus == 1 or (run.job.global_batch is None and run.job.accumulate is None):
+        return run
+    return replace(run.job, micro_batch=None, accumulate=None, global_batch=None).run or run
+
+
 def _run_splits(rows: pd.DataFrame, predictor: LargeModelPredictor, train: Path) -> pd.DataFrame:
     print(f"{len(rows)} configurations: {rows['class'].value_counts().to_dict()}")
-    kept = [_held_out(rows, target, name, split) for split in SPLITS for name, target in predictor.targets.items()]
+    targets = {name: one for name, one in predictor.targets.items() if isinstance(one, FittedTarget)}
+    kept = [_held_out(rows, target, name, split) for split in SPLITS for name, target in targets.items()]
+    hidden = _without_batches(rows, targets["step_time_s"])
+    print(f"\ntime, source held out, had the rows not stated their batch:\n{hidden}")
     found = pd.concat([*kept, _without_lengths(read_without_lengths(train), predictor)], ignore_index=True)
     print(f"\n{lines(found)}")
     return found
