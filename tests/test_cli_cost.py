@@ -133,8 +133,19 @@ def test_what_was_not_said_of_a_large_model_is_said():
     arguments = ("llama-3-8b", "--seq", 4096, "--gpus", 8, "--sharding", "fsdp", "--quiet")
     lines = invoke(*arguments).stdout.splitlines()
     assert "any number at once" in lines[0]
-    assert lines[1].endswith("--micro-batch, --checkpointing")
-    assert "not said" not in invoke(*arguments, "--micro-batch", 1, "--checkpointing").stdout
+    assert lines[1].endswith("--micro-batch, --global-batch, --checkpointing")
+    assert any(line.endswith("8 samples at the pace of usual steps") for line in lines)
+    stated = invoke(*arguments, "--micro-batch", 1, "--checkpointing").stdout
+    assert "not said" not in stated
+    assert "8 samples a step" in stated
+
+
+def test_a_pipeline_with_a_micro_batch_alone_is_at_the_pace_of_usual_steps():
+    arguments = ("llama-3-8b", "--seq", 4096, "--gpus", 8, "--pipeline", 4, "--micro-batch", 1, "--quiet")
+    shown = invoke(*arguments, "--checkpointing").stdout
+    assert "--global-batch" in shown
+    assert "assumed: global batch" in shown
+    assert "2 samples at the pace of usual steps" in shown
 
 
 @pytest.mark.parametrize("name", ["num_attention_heads", "num_key_value_heads", "head_dim"])

@@ -34,8 +34,8 @@ def format_prediction(model: CostModel, job: TrainingJob) -> str:
         rows += [("samples a second", f"{samples:,.4g}", ""), _memory("memory", row)]
     else:
         each, what = job.run.units / job.run.samples, "tokens" if job.run.length else "samples"
-        # An unknown micro-batch has no step of its own: its time is that of as many samples as the shortest step has.
-        pace = "at the pace of usual micro-batches" if job.run.micro_batch is None else "a step"
+        # An unknown batch has no step of its own: its time is that of as many samples as the shortest step has.
+        pace = "at the pace of usual steps" if job.run.global_batch is None else "a step"
         rows += [(f"{what} a second", f"{samples * each:,.4g}", f"{job.samples_per_step:,} samples {pace}")]
         rows += [_memory("memory", row)]
         for name in ("allocated", "reserved"):  # what PyTorch counts
@@ -88,6 +88,7 @@ def format_ratios(table: pd.DataFrame) -> str:
 _DECIDING = {
     "length": "--seq",
     "micro_batch": "--micro-batch",
+    "global_batch": "--global-batch",
     "checkpointing": "--checkpointing",
     "parallel": "--tensor, --zero ...",
 }
