@@ -10,7 +10,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager, suppress
 from datetime import date
 from decimal import Decimal
@@ -109,6 +109,18 @@ def check_number(
     bounds += [f"at most {high:g}"] if np.isfinite(high) else []
     allowed = " and ".join(bounds) or "that is finite"
     raise InputError(f"{name} must be {kind} {allowed}; got {shorten(value)!r}.")
+
+
+def check_levels(level: Sequence[float] | float | None) -> list[float]:
+    """Return interval levels in percent, ascending, each inside (0, 100)."""
+    if level is None:
+        return []
+    wanted: list[float] = list(np.atleast_1d(np.asarray(level, dtype=object)))
+    for value in wanted:
+        check_number("level", value, 0, 99.9, open_low=True)
+    if wanted and max(wanted) <= 1:
+        raise InputError(f"level={level!r} looks like a share; levels are percents, such as 80 and 95.")
+    return sorted(float(value) for value in wanted)
 
 
 def check_seed(random_state: object) -> int:

@@ -26,10 +26,9 @@ import pyarrow.parquet as pq
 from gpudemand import __version__, _parallel
 from gpudemand._array import STRING, IntArray
 from gpudemand._files import file_sha256, read_manifest, replace_file, replace_folder
-from gpudemand._validation import LOGGER, InputError, check_choice, check_number, shorten
+from gpudemand._validation import LOGGER, InputError, check_choice, check_levels, check_number, shorten
 from gpudemand.forecast.combination import CombinedForecaster
 from gpudemand.forecast.forecaster import Forecaster
-from gpudemand.forecast.intervals import check_levels
 from gpudemand.jobs.schema import microseconds
 from gpudemand.segments.features import ExtrapolationWarning
 from gpudemand.segments.segmenter import TopologicalSegmenter

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import warnings
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 
 import gpudemand as gd
 from gpudemand import datasets, planning
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, UnlikelyJobsWarning
 from gpudemand.jobs.schema import COLUMNS
 from gpudemand.jobs.table import as_jobs, check_jobs
 from tests.report.conftest import undrawn  # noqa: F401
@@ -413,6 +414,39 @@ def test_a_table_stacked_on_itself_is_refused(tmp_path):
     for source in (twice, tmp_path / "log.parquet"):
         with pytest.raises(InputError, match="300 duplicate job id"):
             gd.usage_series(source)
+
+
+def stacked(log):
+    return pd.concat([log, log], ignore_index=True)
+
+
+def overlapping(log):
+    return pd.concat([log, log.iloc[100:200]], ignore_index=True)
+
+
+@pytest.mark.parametrize(("put_together", "words"), [(stacked, "exactly twice"), (overlapping, "nearly all rows from")])
+def test_a_table_without_ids_that_was_put_together_of_the_same_rows_is_said(put_together, words):
+    log = LOG.sort_values("start")
+    with pytest.warns(UnlikelyJobsWarning, match=words):
+        jobs = check_jobs(put_together(log))
+    assert words in jobs.attrs["doubts"][0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert check_jobs(jobs).attrs["doubts"] == jobs.attrs["doubts"]  # and once only
+        for tells_apart in ("name", "job_id"):
+            check_jobs(put_together(log).assign(**{tells_apart: range(len(jobs))}))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_file_without_ids_that_holds_every_row_twice_is_said(suffix, tmp_path):
+    path, log = tmp_path / f"log{suffix}", LOG
+    for table, times in ((stacked(log), 1), (log, 0)):
+        table.to_csv(path, index=False) if suffix == ".csv" else table.to_parquet(path, index=False)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            gd.usage_series(path)
+        words = "600 of 600 rows stand in this log exactly twice"
+        assert [words in str(each.message) for each in said] == [True] * times
 
 
 #: Names of three jobs, and how they read.

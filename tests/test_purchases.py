@@ -307,6 +307,10 @@ def test_the_lead_is_the_difference_of_the_table_where_run_times_are_uncertain(g
         ({"buy": "A100", "interruptible": ["ada"]}, "work that a stop costs"),
         ({"buy": "A100", "interruptible": {"adda": "10min"}}, r"partition or user of the log\. Did you mean 'ada'"),
         ({"buy": "A100", "retire": {"A100": "soon"}}, "retire"),
+        ({"buy": "A100", "retire": 5}, "retire must hold names of GPU types; got 5"),
+        ({"buy": "A100", "largest": 8}, "largest must be a mapping, such as .*; got 8"),
+        ({"buy": "A100", "mix": ["vision_small"]}, "mix must be a mapping"),
+        ({"buy": "A100", "largest": {"A100": "x"}}, "largest of 'A100' must be a number"),
         ("A100", "must be a Purchase"),
     ],
 )
@@ -337,8 +341,22 @@ def test_clusters_of_their_own_are_refused_and_moves_between_types_are_said():
     option = {"buy": "H100", "gpus": 1}
     (said,) = compare(study, moves=option).attrs["notes"]
     assert "move to any GPU type" in said
-    assert "move to any GPU type" in purchases(compare(study, moves=option), None)
+    assert "move to any GPU type" in purchases(compare_purchases(study, {"moves": option}), None)
     assert not compare(study, stays=option | {"moves": False}).attrs["notes"]
+
+
+def test_work_of_jobs_that_are_too_large_counts_as_in_one_pool():
+    """Of one type: at any number of GPUs as many start in time; and the table says which can never start."""
+    large = flat_log(days=63, gpus=96.0, per_hour=1, hours=1.0).iloc[::40]
+    study = Study(pd.concat([flat_log(), large], ignore_index=True), installed={"A100": 64}, lead_time="28D")
+    (option,) = PurchaseComparison(study, {"x": {"buy": "A100"}}).options
+    target, window = study.need.target, study.need.forecast.window
+    for gpus in (64, 70, 80, 95, 96, 120):
+        alone = target.share_in_time(window, window.waits_s(gpus))
+        assert option.outcome(gpus - 64, 1.0).share_in_time == pytest.approx(alone)
+    found = compare_purchases(study, {"x": {"buy": "H100", "speed": 1.0, "gpus": 40}})
+    assert "x: 17 jobs of up to 96 GPUs in the last four weeks can never start on it" in found.attrs["notes"][0]
+    assert not compare_purchases(study, {"x": {"buy": "A100", "gpus": 40}}).attrs["notes"]
 
 
 def test_least_finds_the_first_that_holds():

@@ -182,6 +182,15 @@ def test_stricter_targets_require_no_fewer_gpus_than_looser_ones(days, seed):
         assert rows["required"].is_monotonic_decreasing, probability
 
 
+@pytest.mark.parametrize(("wait", "share"), [("4h", 0.9), ("24h", 0.8), ("10min", 0.95)])
+def test_a_study_with_another_target_requires_what_the_table_says(wait, share):
+    jobs, _ = gd.make_cluster(n_users=40, n_days=100, growth=1.0, random_state=0)
+    grid = gd.Study(jobs, lead_time="30D").target_grid.set_index(["wait", "share", "probability"])["required"]
+    stated = gd.Study(jobs, lead_time="30D", wait=wait, wait_share=share)
+    assert stated.headline["required"] == grid[wait, share, 0.95]
+    assert stated.target_grid.set_index(["wait", "share", "probability"])["required"].equals(grid)
+
+
 def test_where_a_queue_starts_fewer_jobs_on_more_gpus_stricter_targets_still_require_no_fewer():
     """Few jobs of up to 64 GPUs: windows of one log needed 97 GPUs for 90 % within a day, and 79 for 95 %."""
     rng = np.random.default_rng(77)

@@ -174,6 +174,10 @@ def test_a_store_tells_what_is_installed(store):
     assert gd.Study(pulled_usage(store), horizon=7, installed=99).settings.installed_from == "given"
     by_type = study.source.usage("gpu_type", "D", "gpus")
     assert by_type["unique_id"].unique().tolist() == ["A100", "H100"]
+    for freq in ("h", "D"):  # as of samples
+        binned = gd.Study(pulled_usage(store, freq=freq), horizon=7)
+        np.testing.assert_allclose(binned.usage["held"], study.usage["held"])
+        assert binned.headline["installed"] == 48
     assert study.source.usage("namespace", "D", "gpus")["unique_id"].unique().tolist() == ["lab", "ml", "web"]
     both = by_type.groupby("ds")["y"].sum(min_count=2)
     np.testing.assert_allclose(both, study.usage.set_index("ds")["held"])

@@ -18,7 +18,7 @@ import pandas as pd
 
 from gpudemand._array import FloatArray, IntArray
 from gpudemand._files import read_manifest, replace_folder
-from gpudemand._validation import InputError, check_columns, check_length, check_number, told
+from gpudemand._validation import InputError, as_numbers, check_columns, check_length, check_levels, check_number, told
 from gpudemand.cost.feature_table import distinct_graphs, features_from_jobs, listed_jobs
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, features_by_name
 from gpudemand.cost.job import TrainingJob
@@ -28,7 +28,7 @@ from gpudemand.cost.liveness import Setting
 from gpudemand.cost.memory import MemoryBreakdown, interpolated_features, memory_breakdown
 from gpudemand.cost.memory_model import BOUND, LOADED, MemoryModel, max_batch_size
 from gpudemand.cost.parallel import Parallel
-from gpudemand.cost.regression import interval_columns
+from gpudemand.cost.regression import check_costs, interval_columns
 from gpudemand.cost.roofline import ring_seconds, step_terms
 from gpudemand.cost.step_time_model import FarFromTrainingWarning, ScriptEffect, StepTimeModel
 from gpudemand.datasets.registry import bundled_path
@@ -458,7 +458,7 @@ class CostModel:
         InputError
             For no jobs, or a kind of device without training data.
         """
-        levels = [check_number("level", value, 0, 99.9, open_low=True) for value in np.atleast_1d(level).tolist()]
+        levels = check_levels(level)
         parts = self._by_predictor(jobs, ScriptEffect.load() if training_script else None)
         return pd.concat([one.predict(given, levels).set_axis(rows) for one, rows, given in parts]).sort_index()
 
@@ -482,7 +482,7 @@ class CostModel:
         ----------
         job : TrainingJob
         """
-        ((predictor, _, given),) = self._by_predictor(job)
+        ((predictor, _, given),) = self._by_predictor(_only(job))
         (probability,) = predictor.fits(given)
         return float(probability)
 
@@ -499,8 +499,9 @@ class CostModel:
         int
             Samples on each GPU at once, of a `Transformer` on each replica; 0 if not even one fits.
         """
-        ((predictor, _, (only,)),) = self._by_predictor(job)
-        return int(predictor.max_batch_size(only, probability))
+        share = check_number("probability", probability, 0, 1)
+        ((predictor, _, (only,)),) = self._by_predictor(_only(job))
+        return int(predictor.max_batch_size(only, share))
 
     def breakdown(self, job: TrainingJob) -> MemoryBreakdown:
         """Simulated memory of a job by purpose, as a table that prints.
@@ -509,7 +510,7 @@ class CostModel:
         ----------
         job : TrainingJob
         """
-        ((predictor, _, (only,)),) = self._by_predictor(job)
+        ((predictor, _, (only,)),) = self._by_predictor(_only(job))
         breakdown: MemoryBreakdown = predictor.breakdown(only)
         return breakdown
 
@@ -539,11 +540,11 @@ class CostModel:
         InputError
             If the lengths differ, a time or memory is not positive, or there are jobs of both kinds.
         """
-        listed, seconds = listed_jobs(jobs), np.atleast_1d(np.asarray(step_time_s, dtype=float))
+        listed, seconds = listed_jobs(jobs), as_numbers(pd.Series(np.ravel(step_time_s)), "step_time_s")
         if memory_gib is not None or any(job.run is not None for job in listed):
             self.large_models.calibrate([job.run for job in listed], seconds, memory_gib)
             return self
-        check_length("step_time_s", seconds, len(listed))
+        seconds = check_costs(seconds, len(listed), "are no times", "step_time_s")
         for kind, rows in rows_by_kind(listed).items():
             inputs = step_time_inputs([listed[row] for row in rows])
             self._model(kind, "step_time_s").calibrate(inputs, seconds[rows])
@@ -564,6 +565,14 @@ class CostModel:
     def __repr__(self) -> str:
         parts = [f"{kind}: {data['jobs']:,} jobs" for kind, data in getattr(self, "fitted_on_", {}).items()]
         return f"CostModel({', '.join(parts) or 'not fitted'})"
+
+
+def _only(job: Jobs) -> TrainingJob:
+    """The one job of what takes no more."""
+    listed = listed_jobs(job)
+    if len(listed) > 1:
+        raise InputError(f"one TrainingJob is needed; got {len(listed)}: call it for each.")
+    return listed[0]
 
 
 _INPUTS = {"step_time_s": step_time_inputs, "memory_gib": memory_inputs}

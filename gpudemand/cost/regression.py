@@ -14,7 +14,7 @@ from sklearn.base import RegressorMixin
 from sklearn.model_selection import GroupKFold, KFold
 
 from gpudemand._array import BoolArray, FloatArray, IntArray
-from gpudemand._validation import InputError, check_length, check_number, stack_level
+from gpudemand._validation import InputError, check_length, check_levels, stack_level
 from gpudemand.cost.graph_features import OPERATOR_CLASSES
 
 #: Cauchy scales of the graduated robust fit, from a nearly quadratic loss to one that discounts errors beyond 5 %.
@@ -211,7 +211,7 @@ class ConformityScores(NamedTuple):
 
     def intervals(self, cost: FloatArray, scale: FloatArray, levels: Sequence[float]) -> FloatArray:
         """Costs with their intervals, shape (n, 1 + 2 n_levels): the cost, then both ends at each level in percent."""
-        shares = [check_number("level", level, 0, 99.9, open_low=True) / 100 for level in levels]
+        shares = [level / 100 for level in check_levels(levels)]
         widths = [np.exp(self.quantile(share) * scale) for share in shares]
         return np.column_stack([cost, *(end for width in widths for end in (cost / width, cost * width))])
 
@@ -222,13 +222,13 @@ def interval_columns(names: Iterable[str], levels: Sequence[float]) -> list[str]
     return [f"{name}{end}" for name in names for end in ends]
 
 
-def check_costs(y: Any, n: int, problem: str = "are not positive costs") -> FloatArray:
+def check_costs(y: Any, n: int, problem: str = "are not positive costs", name: str = "y") -> FloatArray:
     """Return `n` costs as an array, all finite and above zero; `problem` is how the message describes others."""
     values = np.asarray(y, dtype=float).ravel()
-    check_length("y", values, n)
+    check_length(name, values, n)
     wrong = int((~(np.isfinite(values) & (values > 0))).sum())
     if wrong:
-        raise InputError(f"y holds {wrong} values that {problem}; they must be finite and above zero.")
+        raise InputError(f"{name} holds {wrong} values that {problem}; they must be finite and above zero.")
     return values
 
 

@@ -19,6 +19,7 @@ from gpudemand._validation import (
     InputError,
     UnlikelyUsageWarning,
     check_columns,
+    check_levels,
     check_number,
     check_seed,
     shorten,
@@ -29,7 +30,6 @@ from gpudemand.forecast.intervals import (
     PastErrors,
     PathsFunction,
     backtest_origins,
-    check_levels,
     prediction_intervals,
 )
 from gpudemand.forecast.panel import (

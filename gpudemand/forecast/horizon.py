@@ -12,9 +12,10 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import FloatArray, IntArray, one_thread
+from gpudemand._validation import check_levels
 from gpudemand.forecast.combination import CombinedForecaster, PastLosses, inverse_loss_weights, weighted_trimmed_mean
 from gpudemand.forecast.forecaster import Forecaster, check_horizon, shown_twice
-from gpudemand.forecast.intervals import check_levels, mean_error_quantiles
+from gpudemand.forecast.intervals import mean_error_quantiles
 from gpudemand.forecast.panel import Panel, Seasonality, fill_gaps, row_means, week_length
 
 #: Weeks in a quarter; first weights of the means of a week and of four, the trend, and the combination.

@@ -11,7 +11,6 @@ from scipy.optimize import nnls
 from scipy.special import stdtrit
 
 from gpudemand._array import BoolArray, FloatArray, IntArray
-from gpudemand._validation import InputError, check_number
 from gpudemand.forecast.panel import begun, row_means
 
 _ENOUGH_ORIGINS = 20
@@ -44,18 +43,6 @@ _COMPARED = np.array([0.025, 0.1, 0.25, 0.75, 0.9, 0.975])
 
 #: (history of shape (n, t), origins, horizon) -> forecasts of shape (n, n_origins, h)
 PathsFunction = Callable[[FloatArray, IntArray, int], FloatArray]
-
-
-def check_levels(level: Sequence[float] | float | None) -> list[float]:
-    """Return interval levels in percent, ascending, each inside (0, 100)."""
-    if level is None:
-        return []
-    wanted: list[float] = list(np.atleast_1d(np.asarray(level, dtype=object)))
-    for value in wanted:
-        check_number("level", value, 0, 99.9, open_low=True)
-    if wanted and max(wanted) <= 1:
-        raise InputError(f"level={level!r} looks like a share; levels are percents, such as 80 and 95.")
-    return sorted(float(value) for value in wanted)
 
 
 @dataclass(frozen=True)

@@ -36,13 +36,12 @@ from gpudemand.jobs.schema import COLUMNS, KINDS, OTHER_KEYS
 from gpudemand.jobs.table import (
     as_jobs,
     check_jobs,
-    distinct_rows,
+    doubled_rows,
     ids_repeat,
     rejections,
     saved_attrs,
     submitted_again,
     superseded,
-    to_nanoseconds,
     unlike,
     warn_doubts,
     warn_rejections,
@@ -60,10 +59,6 @@ SAME_ID = "with the id and start of another row, as of a node or a task"
 #: Why one does not count that could not start though GPUs were free; and what Slurm writes of such jobs.
 NOT_ELIGIBLE = "pending and held by its user, or until another job ends or a time comes"
 _NOT_ELIGIBLE = ("JobHeldUser", "Dependency", "DependencyNeverSatisfied", "BeginTime")
-#: Fewer rows may be the same by chance.
-_MIN_ROWS = 20
-#: Where exports overlap, so many of the rows are the same; no part of a log is shorter than this share of it.
-_ALIKE, _PART = 0.9, 0.01
 
 
 @dataclass(frozen=True)
@@ -352,35 +347,6 @@ def not_eligible(jobs: pd.DataFrame) -> BoolArray:
     return waits
 
 
-def _doubled(log: LogColumns, begin: pd.Series) -> list[str]:
-    """Sentence on a log without job ids of which most rows, or nearly all of some time, stand in it several times."""
-    rows = len(log.table.lines)
-    if rows < _MIN_ROWS:
-        return []
-    first, times = distinct_rows(log.table.rows)
-    twice, why = 2 * int((times == 2).sum()), "as it has no job_id that tells them apart: if it was put together of"
-    if 2 * twice > rows:
-        said = f"{twice:,} of {rows:,} rows stand in this log exactly twice, and count twice"
-    elif period := _overlap(begin.iloc[first], times > 1):
-        said = f"nearly all rows from {period} UTC stand in this log more than once, and count so"
-    else:
-        return []
-    return [f"{said}, {why} files that overlap, read each row once."]
-
-
-def _overlap(begin: pd.Series, again: BoolArray) -> str:
-    """Time in which nearly all rows stand in a log again; empty where those that do are strewn, as by chance."""
-    known = begin.notna().to_numpy(dtype=bool)
-    order = np.argsort(to_nanoseconds(begin[known]), kind="stable")
-    begin, again = begin[known].iloc[order], again[known][order]
-    part = np.arange(len(again)) // max(_MIN_ROWS // 2, round(_PART * len(again)))
-    alike = np.bincount(part, again) >= _ALIKE * np.bincount(part)
-    inside = again & alike[part]
-    if inside.sum() < max(_MIN_ROWS // 2, 0.5 * again.sum()):
-        return ""
-    return " to ".join(f"{time:%Y-%m-%d %H:%M}" for time in begin[inside].iloc[[0, -1]])
-
-
 def _checked(jobs: pd.DataFrame, said: list[str]) -> pd.DataFrame:
     """Jobs without what cannot be right, after warnings of it."""
     jobs = plausible(jobs, said)
@@ -413,7 +379,7 @@ def read_rows(log: LogColumns, format: str, kind: str) -> pd.DataFrame:  # noqa:
     _exclude_totals(log, frame)
     if kind == "measured" and ("job_id" not in frame.columns or frame["job_id"].isna().all()):
         times = [frame[name] for name in ("start", "submit") if name in frame]
-        log.doubts += _doubled(log, times[0].fillna(times[-1]))
+        log.doubts += doubled_rows(log.table.rows, times[0].fillna(times[-1]))
     log.table = replace(log.table, rows=log.table.rows.schema.empty_table())
     if "job_id" not in frame.columns:
         frame = frame.assign(job_id=pd.Series(log.table.lines).astype(str))

@@ -29,6 +29,12 @@ from gpudemand.jobs.files import TextTable
 from gpudemand.jobs.schema import COLUMNS, TIME
 from gpudemand.jobs.times import TimeParser, parse_timezone
 
+#: Fewer rows may be the same by chance.
+_MIN_ROWS = 20
+#: Where exports overlap, so many of the rows are the same; no part of a log is shorter than this share of it.
+_ALIKE, _PART = 0.9, 0.01
+_NO_IDS = "as it has no job_id that tells them apart: if it was put together of files that overlap, read each row once."
+
 
 def as_jobs(frame: pd.DataFrame, *, kind: str, source: str = "") -> pd.DataFrame:
     """Convert a frame to the canonical columns and types; further columns follow them.
@@ -182,13 +188,42 @@ def unlike(jobs: pd.DataFrame, replaced: BoolArray) -> BoolArray:
     return mask
 
 
-def distinct_rows(rows: pa.Table) -> tuple[IntArray, IntArray]:
-    """Place of the first of each of the different rows of a table, and how often it stands there."""
+def doubled_rows(rows: pa.Table, begin: pd.Series) -> list[str]:
+    """Sentence on a log without job ids of which most rows, or nearly all of some time, stand in it several times.
+
+    `begin`: time of each row.
+    """
+    if len(rows) < _MIN_ROWS:
+        return []
     with database().cursor() as db:
         db.register("log", rows)
         hashes = db.sql("SELECT hash(log) AS hash FROM log").fetchnumpy()["hash"]
-    _, places, counts = np.unique(hashes, return_index=True, return_counts=True)
-    return places, counts
+    _, first, times = np.unique(hashes, return_index=True, return_counts=True)
+    if said := most_twice(int((times == 2).sum()), len(rows)):
+        return [said]
+    if not (period := _overlap(begin.iloc[first], times > 1)):
+        return []
+    return [f"nearly all rows from {period} UTC stand in this log more than once, and count so, {_NO_IDS}"]
+
+
+def most_twice(twice: int, rows: int) -> str:
+    """Sentence on a log without job ids of which more than half of the rows are pairs of equal ones; else empty."""
+    if rows < _MIN_ROWS or 4 * twice <= rows:
+        return ""
+    return f"{2 * twice:,} of {rows:,} rows stand in this log exactly twice, and count twice, {_NO_IDS}"
+
+
+def _overlap(begin: pd.Series, again: BoolArray) -> str:
+    """Time in which nearly all rows stand in a log again; empty where those that do are strewn, as by chance."""
+    known = begin.notna().to_numpy(dtype=bool)
+    order = np.argsort(to_nanoseconds(begin[known]), kind="stable")
+    begin, again = begin[known].iloc[order], again[known][order]
+    part = np.arange(len(again)) // max(_MIN_ROWS // 2, round(_PART * len(again)))
+    alike = np.bincount(part, again) >= _ALIKE * np.bincount(part)
+    inside = again & alike[part]
+    if inside.sum() < max(_MIN_ROWS // 2, 0.5 * again.sum()):
+        return ""
+    return " to ".join(f"{time:%Y-%m-%d %H:%M}" for time in begin[inside].iloc[[0, -1]])
 
 
 def _repeats(sql: str, jobs: pd.DataFrame) -> bool:
@@ -268,12 +303,22 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
     table = submitted_again(with_waiting(table)) if repeats else with_waiting(table)
     others = {name: frame[name] for name in frame.columns if name not in COLUMNS}
     others |= {name: read_names(others[name]) for name in schema.OTHER_KEYS if name in others}
+    if "job_id" not in frame and given.attrs.get("kind", "measured") == "measured":
+        doubts = [*doubts, *doubled_rows(_whole_rows(table, others), begin_times(table))]
     checked = pd.DataFrame({**table, **others}).set_axis(given.index)
     checked.attrs = dict(given.attrs)
-    if doubts:
-        warn_doubts(doubts, "jobs")
-        checked.attrs[schema.DOUBTS] = list(dict.fromkeys([*given.attrs.get(schema.DOUBTS, ()), *doubts]))
+    told = given.attrs.get(schema.DOUBTS, ())
+    if new := [sentence for sentence in doubts if sentence not in told]:
+        warn_doubts(new, "jobs")
+        checked.attrs[schema.DOUBTS] = [*told, *new]
     return checked
+
+
+def _whole_rows(table: pd.DataFrame, others: Mapping[Any, pd.Series]) -> pa.Table:
+    """All columns of a table, those that Arrow may not take as text."""
+    typed = {name: column if column.dtype.kind in "iufbmM" else column.astype(str) for name, column in others.items()}
+    columns = [*table.items(), *typed.items()]
+    return pa.table({f"{place}": pa.array(column, from_pandas=True) for place, (_, column) in enumerate(columns)})
 
 
 def unusable(counts: Mapping[str, int]) -> str:

@@ -11,9 +11,9 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import BoolArray, FloatArray, IntArray, solve_each
-from gpudemand._validation import InputError, check_choice, check_number, told
+from gpudemand._validation import InputError, check_choice, check_levels, check_number, told
 from gpudemand.forecast.forecaster import check_horizon
-from gpudemand.forecast.intervals import PastErrors, check_levels, prediction_intervals
+from gpudemand.forecast.intervals import PastErrors, prediction_intervals
 from gpudemand.forecast.panel import Panel, phase_mean, rolling_mean
 from gpudemand.jobs.table import check_jobs, checked_as_of, seconds_since, start_times, wall_clock_seconds
 from gpudemand.jobs.times import parse_timestamp

@@ -452,8 +452,8 @@ class NeedForecast:
 
     def _before(self, weeks_ago: int) -> NeedForecast:
         """The forecast from the windows that were over some weeks ago."""
-        weekly = self.weekly[weeks_ago:]
-        return replace(self, recent=float(weekly[:5].max()), weekly=weekly, means=self.means[weeks_ago:], like=None)
+        weekly, like = self.weekly[weeks_ago:], self.like and self.like._before(weeks_ago)
+        return replace(self, recent=float(weekly[:5].max()), weekly=weekly, means=self.means[weeks_ago:], like=like)
 
     def extra_gpus(self, work: pd.DataFrame, begin: pd.Timestamp, target: WaitTarget) -> float:
         """GPUs that known work (as of `Programme.jobs`) adds to the need of the last jobs, from a time on."""

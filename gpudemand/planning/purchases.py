@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from gpudemand._array import FloatArray, IntArray
+from gpudemand._array import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_number, shorten
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.planning.capacity import check_lead_time
@@ -34,6 +34,8 @@ _LIMITS = {
     "rent_price": (0, np.inf, False),
     "interrupted": (0, 0.99, False),
 }
+#: Of numbers by name, an example.
+_BY_NAME = {"largest": '{"A100": 8}', "mix": '{"vision_small": 1.0}'}
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ class Purchase:
                 check_number(name, watts, 0)
         if isinstance(self.retire, str):
             object.__setattr__(self, "retire", (self.retire,))
+        self._check_names()
         if self.lead_time is not None:
             check_lead_time(self.lead_time)
         shares = self.elastic if isinstance(self.elastic, Mapping) else {"all jobs": self.elastic}
@@ -145,6 +148,17 @@ class Purchase:
         self.lost_s  # noqa: B018 (raises)
         self.retired_on()
         self._check_together()
+
+    def _check_names(self) -> None:
+        if not isinstance(self.retire, (Mapping, Sequence)) or not all(isinstance(name, str) for name in self.retire):
+            raise InputError(f"retire must hold names of GPU types; got {shorten(repr(self.retire))}.")
+        for name, example in _BY_NAME.items():
+            if not isinstance(getattr(self, name) or {}, Mapping):
+                raise InputError(
+                    f"{name} must be a mapping, such as {example}; got {shorten(repr(getattr(self, name)))}."
+                )
+            for key, number in (getattr(self, name) or {}).items():
+                check_number(f"{name} of {key!r}", number, 0)
 
     def _check_together(self) -> None:
         if self.buy is None and (self.gpus is not None or self.price is not None or self.price_hour is not None):
@@ -257,17 +271,40 @@ class FleetWindow:
         """
         jobs = self.window.jobs._replace(submit=np.round(self.window.jobs.submit / work).astype(np.int64))
         ratios = self.run_time * np.exp(deviation * self.spread)
+        able, cards, ratios = self._within(capacity, ratios)
         least, lost = np.reshape(self.least, (-1, 1)), None if self.lost_s is None else 1e6 * self.lost_s
-        fleet = fleet_of(jobs, capacity, ratios, self.kind, self.order, self.cards, least, lost)
+        fleet = fleet_of(jobs, capacity, ratios, self.kind, self.order, cards, least, lost)
         patience = NEVER if np.isnan(self.rented).all() else round(1e6 * self.target.wait_s)
         week_s, n_types = WEEK.total_seconds(), len(self.types)
         begin, end = (int(1e6 * seconds / work) for seconds in (week_s, week_s + WINDOW_S))
         found = simulate_fleet(fleet, jobs.submit, patience, (begin, end))
-        waits = np.where(found.starts < NEVER, (found.starts - jobs.submit) / 1e6, np.inf)[self.window.counted]
+        began = (found.starts < NEVER) & (able | (found.types == n_types))
+        waits = np.where(began, (found.starts - jobs.submit) / 1e6, np.inf)[self.window.counted]
         away = (found.types == n_types) & self.window.counted
         rented = float((jobs.gpus * jobs.run * np.nan_to_num(self.rented))[away].sum())
         in_time = self.target.share_in_time(self.window, waits)
         return FleetOutcome(in_time, found.busy / (end - begin), rented / (end - begin))
+
+    def able(self, capacity: FloatArray) -> BoolArray:
+        """Jobs that can start on some GPUs of each type, shape (n_jobs,)."""
+        gpus = self.window.jobs.gpus[:, None] * self.cards
+        fewest = np.minimum(gpus, np.ceil(np.reshape(self.least, (-1, 1)) * gpus - 1e-9))
+        return np.asarray((fewest <= capacity + 1e-9).any(axis=1))
+
+    def _within(self, capacity: FloatArray, ratios: FloatArray) -> tuple[BoolArray, FloatArray, FloatArray]:
+        """Jobs that can start, and cards and run times: others take all of a type, as in `Window.waits_s`."""
+        able, cards = self.able(capacity), self.cards.copy()
+        rows, gpus = np.flatnonzero(~able), self.window.jobs.gpus[~able, None]
+        if not len(rows):
+            return able, cards, ratios
+        longer = np.nan_to_num(ratios[rows] * gpus * cards[rows] / np.where(capacity < 1.0, 0.0, capacity), nan=np.inf)
+        on, places = longer.argmin(axis=1), np.arange(len(rows))
+        known = np.isfinite(longer[places, on])
+        cards[rows] = np.inf
+        cards[rows[known], on[known]] = (capacity[on] / gpus[:, 0])[known]
+        ratios = ratios.copy()
+        ratios[rows[known], on[known]] = longer[places, on][known]
+        return able, cards, ratios
 
 
 def work_that_needs(window: Window, target: WaitTarget, gpus: float, guess: float) -> float:

@@ -254,6 +254,9 @@ def _on_fleet(
     columns = QueuedJobs._make(column[rows] for column in queued)
     order = _preferred(kinds, types, alternatives or {})
     fleet = fleet_of(columns, gpus, ratios[kind], kind, order, least=least[rows, None], lost=1e9 * lost[rows])
+    never = np.isinf(np.where(np.isnan(ratios[kind]), np.inf, fleet.least)).all(axis=1)
+    if never.any():
+        raise _too_large(columns.gpus[never], "any GPU type that they may take")
     found = simulate_fleet(fleet, columns.submit, NEVER)
     began, ran_s, on = np.full(len(jobs), NEVER), np.zeros(len(jobs)), jobs["gpus"].to_numpy(dtype=float, copy=True)
     ran = found.types >= 0
@@ -389,16 +392,22 @@ def _queue_places(jobs: pd.DataFrame, priority: str | None) -> IntArray:
 def _check_sizes(jobs: pd.DataFrame, rows: IntArray, pool: Pool) -> None:
     """Raise for jobs that no time's capacity suffices for."""
     highest = float(pool.gpus.max())
-    sizes = np.unique(jobs["gpus"].to_numpy()[rows])
+    gpus = jobs["gpus"].to_numpy()[rows]
+    sizes = np.unique(gpus)
     nodes = np.array([highest]) if np.isinf(pool.node_gpus) else nodes_of(highest, pool.node_gpus)
-    too_large = sizes[[not fits(nodes, gpus, pool.node_gpus) for gpus in sizes]]
+    too_large = sizes[[not fits(nodes, size, pool.node_gpus) for size in sizes]]
     if too_large.size:
-        count = int(np.isin(jobs["gpus"].to_numpy()[rows], too_large).sum())
         pool_name = f" of {shorten(pool.name)!r}" if pool.name else ""
-        raise InputError(
-            f"{format_number_of('job', count)} of up to {too_large.max():g} {plural('GPU', too_large.max())} can never "
-            f"start on the {highest:g} {plural('GPU', highest)}{pool_name}; give more, or leave these jobs out."
-        )
+        raise _too_large(gpus[np.isin(gpus, too_large)], f"the {highest:g} {plural('GPU', highest)}{pool_name}")
+
+
+def _too_large(gpus: FloatArray, where: str) -> InputError:
+    """Error for jobs of some GPUs, which can start nowhere."""
+    most = gpus.max()
+    return InputError(
+        f"{format_number_of('job', len(gpus))} of up to {most:g} {plural('GPU', most)} can never start on {where}; "
+        "give more, or leave these jobs out."
+    )
 
 
 def _simulate(jobs: QueuedJobs, pool: Pool, policy: int) -> IntArray:

@@ -14,8 +14,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import STRING, BoolArray, FloatArray, IntArray
-from gpudemand._validation import InputError, check_choice, told
-from gpudemand.forecast.intervals import check_levels
+from gpudemand._validation import InputError, check_choice, check_levels, told
 from gpudemand.jobs.schema import OTHER_KEYS
 from gpudemand.jobs.table import (
     check_jobs,

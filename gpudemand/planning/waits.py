@@ -87,7 +87,7 @@ def _grown(jobs: pd.DataFrame, growth: float, begin: pd.Timestamp) -> pd.DataFra
     since = copies["submit"] - begin
     moved = (since + shift * step) % (n_steps * step) - since
     times = {name: copies[name] + moved for name in ("submit", "start", "end")}
-    return copies.assign(**times, job_id=None).reset_index(drop=True)
+    return copies.assign(**times, job_id=np.arange(len(copies)).astype(str)).reset_index(drop=True)
 
 
 def _waits(jobs: pd.DataFrame, capacity: float, policy: str, begin: pd.Timestamp) -> dict[str, float]:

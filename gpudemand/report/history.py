@@ -233,7 +233,8 @@ def compare_requirements(earlier: EarlierReport, numbers: dict[str, Any], requir
     """
     reports = [{name: each.get(name) for name in _REQUIREMENT} for each in (earlier.numbers, numbers)]
     table = pd.DataFrame(reports).astype({"basis": STRING})
-    table = table.assign(**{name: pd.to_datetime(table[name], utc=True, format="ISO8601") for name in _TIMES})
+    times = {name: pd.to_datetime(table[name], utc=True, format="ISO8601") for name in _TIMES}
+    table = table.assign(**{name: each.dt.tz_convert(requirement.arrival.tz) for name, each in times.items()})
     plans = (earlier.table("plan"), requirement.to_frame())
     then, now = (_by_bin(plan, each["basis"]) for plan, each in zip(plans, (earlier.numbers, numbers), strict=True))
     arrival = now.index[now.index <= max(requirement.arrival, now.index[0])][-1]

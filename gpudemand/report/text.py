@@ -101,8 +101,8 @@ def purchases(table: pd.DataFrame | None, break_even: pd.DataFrame | None) -> st
 
 def _cheapest(table: pd.DataFrame, break_even: pd.DataFrame | None) -> str:
     """The option that costs least, and from when another one does."""
-    if table["cost_year"].isna().any():
-        return "Some option has no price, so nothing is said of money."
+    if (unpriced := table["cost_year"].isna()).any():
+        return f"{truncate(table['option'][unpriced].iloc[0])} has no price, so nothing is said of which costs least."
     if break_even is None or break_even.empty:
         few = "Fewer than two of the options keep the target for waits as often as is wanted."
         return _cost(table.iloc[0], "costs ") if len(table) == 1 else few

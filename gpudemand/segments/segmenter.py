@@ -32,6 +32,7 @@ class TopologicalSegmenter(ClusterMixin, TransformerMixin, BaseEstimator):
     ----------
     n_segments : int or "auto", default="auto"
         ``"auto"`` chooses the number by subsampling stability and a gap statistic (`select_n_segments`); it can be one.
+        A consensus can leave fewer than a stated number.
     method : {"joint", "voting", "pairs"}, default="joint"
         ``"joint"`` clusters the concatenated blocks of features. The other two are the published method (see Notes),
         with a consensus by voting or by pairs; they need giotto-ph (extra ``tda``).

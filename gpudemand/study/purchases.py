@@ -26,7 +26,7 @@ from gpudemand.planning.quantiles import Z95
 from gpudemand.study.pools import UNKNOWN, installed_changes
 from gpudemand.study.speeds import RunTimes, Speeds, of_device
 from gpudemand.study.usage_tables import usual_most_held, whole_gpus
-from gpudemand.units import parse_duration
+from gpudemand.units import format_number_of, parse_duration, plural
 
 if TYPE_CHECKING:
     from gpudemand.study.study import Study
@@ -159,6 +159,13 @@ class PurchaseComparison:
                 yield (
                     f"{shorten(option.name)}: its GPUs are there on {option.order_arrives:%Y-%m-%d}, and missing from "
                     f"{option.needed:%Y-%m-%d} until then, which neither its risk nor its cost counts."
+                )
+            if option.too_large:
+                largest = max(option.too_large)
+                yield (
+                    f"{shorten(option.name)}: {format_number_of('job', len(option.too_large))} of up to {largest:g} "
+                    f"{plural('GPU', largest)} in the last four weeks can never start on it, as no GPU type that they "
+                    "may take has so many; they count as late."
                 )
 
     @cached_property
@@ -458,6 +465,15 @@ class Option:
             self._known[place] = self.fleet.outcome(there, work, deviation)
         found: FleetOutcome = self._known[place]
         return found
+
+    @_Cached
+    def too_large(self) -> list[float]:
+        """GPUs of the jobs that count and can never start on what will be there."""
+        if self.purchase.rent is not None:
+            return []
+        window = self.fleet.window
+        there = self._capacity(self.to_buy) * self.study.settings.availability
+        return list(window.jobs.gpus[window.counted & ~self.fleet.able(there)])
 
     def _capacity(self, bought: float) -> FloatArray:
         there = np.array(list(self.kept.values()))

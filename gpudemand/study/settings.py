@@ -27,8 +27,8 @@ Aliases: TypeAlias = "Mapping[str, str] | None"
 Clusters: TypeAlias = "str | Sequence[str] | None"
 #: Instead of a name: all clusters, each a pool of its own.
 EACH = "each"
-#: Time within which jobs are to start, where none is given.
-DEFAULT_WAIT = "1h"
+#: Time within which jobs are to start, and the share of them that is to, where none is given.
+DEFAULT_WAIT, DEFAULT_SHARE = "1h", 0.9
 BY = ("user", "group", "cluster", "gpu_type", "partition", "qos", "namespace", "node", "total")
 _ANY_DAY = "2026-01-01"
 
@@ -76,7 +76,7 @@ class Settings:
         "without jobs, for its peaks.",
         headline=True,
     )
-    wait_share: float = option(0.9, "Share of the jobs that are to start within --wait.", headline=True)
+    wait_share: float = option(DEFAULT_SHARE, "Share of the jobs that are to start within --wait.", headline=True)
     availability: float = option(
         1.0, "Share of the GPUs that runs jobs: nodes are down, reserved or drained.", headline=True
     )

@@ -27,9 +27,9 @@ from gpudemand.jobs.plausibility import complete_period_of, doubts, unlikely_job
 from gpudemand.jobs.schema import COLUMNS, DOUBTS, FINISHED
 from gpudemand.jobs.table import as_jobs, begin_times, check_jobs, checked_as_of, gave_up, start_times
 from gpudemand.jobs.times import parse_timestamp
-from gpudemand.planning.need import WINDOW, NeedForecast, WaitTarget, forecast_need, forecast_peaks
+from gpudemand.planning.need import WINDOW, NeedForecast, WaitTarget, forecast_need, forecast_peaks, wait_target
 from gpudemand.study.pools import of_aliases, rename_series, rename_types, reserved_price
-from gpudemand.study.settings import BY, DEFAULT_WAIT, EACH, Aliases, Settings
+from gpudemand.study.settings import BY, DEFAULT_SHARE, DEFAULT_WAIT, EACH, Aliases, Settings
 from gpudemand.units import format_number_of, mark_fractions, mark_type
 from gpudemand.usage.bins import are_midnights, bin_edges, bin_ends, parse_freq
 from gpudemand.usage.idle import checked_idle_table, idle_table
@@ -95,10 +95,17 @@ class JobSource:
         return "wanted" if tells_waits(self.jobs) else "gpus"
 
     def need(self, target: WaitTarget | None, by: str | None = None, name: str = "") -> NeedForecast:
-        """GPUs that windows of the log need so that the target for waits is met, or one of its pools alone."""
+        """GPUs that windows of the log need so that the target for waits is met, or one of its pools alone.
+
+        All targets move as the default one: each with the noise of a growth of its own, a stricter one could require
+        fewer. Of what each would have said at earlier times, this changes neither the share that sufficed nor the loss.
+        """
         assert target is not None
         jobs = self.jobs if by is None else self.jobs[(self.jobs[by] == name).fillna(False).to_numpy(dtype=bool)]
-        return forecast_need(jobs, target, self.settings.end)
+        usual = wait_target(DEFAULT_WAIT, DEFAULT_SHARE)
+        if (like := self._usual_needs.get((by, name))) is None:
+            like = self._usual_needs[by, name] = forecast_need(jobs, usual, self.settings.end)
+        return like if target == usual else replace(forecast_need(jobs, target, self.settings.end), like=like)
 
     def names(self, by: str) -> list[str]:
         """Names in a column; none where there is no such column."""
@@ -123,6 +130,10 @@ class JobSource:
         whole = usage[inside].reset_index(drop=True)
         whole.attrs = dict(usage.attrs)
         return whole
+
+    @cached_property
+    def _usual_needs(self) -> dict[tuple[str | None, str], NeedForecast]:
+        return {}
 
     @cached_property
     def _computed(self) -> dict[Any, pd.DataFrame]:

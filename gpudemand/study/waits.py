@@ -354,11 +354,7 @@ def target_grid(needs: Mapping[tuple[str, float], Need], service_level: float) -
 
 
 def target_needs(need: Need, source: Source, settings: Settings) -> dict[tuple[str, float], Need]:
-    """GPUs needed for other waits and shares of the jobs in time, and for the stated ones.
-
-    All move as those of the stated one: the noise of a growth of their own would let some stricter targets require
-    fewer.
-    """
+    """GPUs needed for other waits and shares of the jobs in time, and for the stated ones."""
     window, stated = need.forecast.window, settings.stated_target
     if need.target is None or window is None or not need.forecast.last:
         raise InputError("this is usage over time and no jobs, so how long they would wait is not known.")
@@ -396,8 +392,7 @@ def _in_order(needs: dict[tuple[str, float], Need], stated: tuple[str, float]) -
 
 def _with_target(need: Need, source: Source, wait: str, share: float) -> Need:
     target = wait_target(wait, share)
-    forecast = replace(source.need(target), like=need.forecast)
-    return replace(need, forecast=forecast, target=target, _added={}, _works={})
+    return replace(need, forecast=source.need(target), target=target, _added={}, _works={})
 
 
 def other_targets(grid: pd.DataFrame, service_level: float) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from gpudemand.jobs.log_formats import TOTAL_ROW, TOTALS
 from gpudemand.jobs.plausibility import Edge, edge_of_ages, survivors_before, tracked_since
 from gpudemand.jobs.read import not_eligible
 from gpudemand.jobs.slurm import with_array_tasks
-from gpudemand.jobs.table import unusable, warn_doubts
+from gpudemand.jobs.table import most_twice, unusable, warn_doubts
 from gpudemand.jobs.times import NO_SUCH_TIME, NULL_MARKERS, TimeParser, parse_timezone
 from gpudemand.store import exact_name, is_store, read_store
 
@@ -74,7 +74,20 @@ def _create_typed_view(db: duckdb.DuckDBPyConnection, name: str, tz: object) -> 
     names = ", ".join(f'"{column}"' for column in (*_TEXT, "status", *_NUMBERS))
     columns = f"{names}, {', '.join(times)}, {_unreadable()} AS unreadable"
     db.execute(f"CREATE VIEW typed AS SELECT {columns} FROM parsed {' '.join(joins)}")
-    return _unread_limits(db) if _LIMIT in written else []
+    return [*(_unread_limits(db) if _LIMIT in written else []), *_doubled(db)]
+
+
+def _doubled(db: duckdb.DuckDBPyConnection) -> list[str]:
+    """Sentence on a file without job ids in which most rows stand exactly twice."""
+    if db.execute("SELECT 1 FROM typed WHERE job_id IS NOT NULL LIMIT 1").fetchall():
+        return []
+    hashed = "(SELECT hash(stored) AS hash FROM stored)"
+    rows, different = db.execute(f"SELECT count(*), approx_count_distinct(hash) FROM {hashed}").fetchall()[0]
+    if different > 0.8 * rows:  # of most twice .75 at most are different; an estimate needs no table of all rows
+        return []
+    counts = f"(SELECT count(*) AS times FROM {hashed} GROUP BY hash)"
+    (twice,) = db.execute(f"SELECT count(*) FILTER (times = 2) FROM {counts}").fetchall()[0]
+    return [said] if (said := most_twice(twice, rows)) else []
 
 
 def _nothing(column: str) -> str:

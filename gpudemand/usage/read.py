@@ -99,7 +99,9 @@ def pulled_usage(
     long = wide.rename_axis("ds").reset_index().melt(id_vars="ds", var_name="unique_id", value_name="y")
     usage = long[["unique_id", "ds", "y"]].sort_values(["unique_id", "ds"], ignore_index=True)
     usage["unique_id"] = usage["unique_id"].astype(STRING)
-    usage.attrs = {"kind": "measured", "value": "gpus", "by": "/".join(keys), "step": str(step), "gaps": gaps}
+    usage.attrs = {"kind": "measured", "value": "gpus", "by": "/".join(keys), "gaps": gaps}
+    if freq is None:  # of samples; bins are missing where too much of them is
+        usage.attrs["step"] = str(step)
     usage.attrs |= {"store": os.fspath(path), "measure": measure}
     if said := store.about["pulls"]["prometheus"].get(DOUBTS):
         usage.attrs[DOUBTS] = list(said)

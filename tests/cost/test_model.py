@@ -116,7 +116,13 @@ def _with(job, **changes):
         (lambda m, j, c: m.predict(j[0], level=0), "level"),
         (lambda m, j, c: CostModel().fit(j, c[:3]), "costs has 3 values for 27 jobs"),
         (lambda m, j, c: CostModel().fit(j, c[["memory_gib"]]), "step_time_s"),
+        (lambda m, j, c: m.predict(j[0], level=0.9), "looks like a share"),
         (lambda m, j, c: m.calibrate(j[0], [1.0, 2.0]), "2 values for 1 jobs"),
+        (lambda m, j, c: m.calibrate(j[:2], [1.0, -1.0]), "step_time_s holds 1 values that are no times"),
+        (lambda m, j, c: m.calibrate(j[:2], [1.0, "fast"]), "step_time_s holds 1 values that are not finite"),
+        (lambda m, j, c: m.fits(j[:2]), "one TrainingJob is needed; got 2"),
+        (lambda m, j, c: m.max_batch_size(j[:2]), "one TrainingJob is needed; got 2"),
+        (lambda m, j, c: m.max_batch_size(j[0], probability=95), "probability must be a number of at least 0"),
     ],
 )
 def test_invalid_input_is_rejected(model, jobs, costs, call, reason):

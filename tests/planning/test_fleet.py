@@ -208,6 +208,8 @@ def test_columns_of_elastic_jobs_are_checked(column, said):
         ({"A100": 8}, {"A100": {"A100": 0.0}}, "must be a number above 0"),
         (8, {"A100": {}}, "by GPU type"),
         ({"H100": 8}, {}, "may run nowhere"),
+        ({"A100": 3, "H100": 2}, {"A100": {"H100": 0.5}}, "1 job of up to 4 GPUs can never start on any GPU type"),
+        ({"A100": 3, "H100": 8}, {}, "1 job of up to 4 GPUs can never start on any GPU type"),
     ],
 )
 def test_what_cannot_be_is_refused(capacity, alternatives, said):

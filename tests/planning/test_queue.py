@@ -258,7 +258,7 @@ def test_more_gpus_less_waiting_and_a_job_too_large_never_runs():
 def test_growth_keeps_the_shape_of_the_day():
     """Jobs of the night only: with twice as many there is no waiting in the day, which squeezed times would have."""
     submit = (BEGIN + pd.to_timedelta(np.arange(20), "D")).repeat(8)
-    log = pd.DataFrame({"submit": submit, "end": submit + pd.Timedelta("1h"), "gpus": 1.0})
+    log = pd.DataFrame({"job_id": range(160), "submit": submit, "end": submit + pd.Timedelta("1h"), "gpus": 1.0})
     table = expected_queueing(log, [8, 16]), expected_queueing(log, [8, 16, 32], growth=2.0)
     assert table[0]["mean_wait_s"].tolist() == [0, 0]
     assert table[1]["mean_wait_s"].loc[8] > 1000

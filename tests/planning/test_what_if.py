@@ -250,7 +250,7 @@ def test_ratios_are_shrunk_by_their_evidence():
         np.abs(np.log(few["ratio"] / few["predicted"])) < np.abs(np.log(few["measured"] / few["predicted"]))
     ).mean() > 0.9
     # Rows of several tables, whose numbers repeat, are as good as others.
-    parts = [_two_types(4000, 0.6)] * 2
+    parts = [_two_types(4000, 0.6).assign(job_id=[f"{part} {row}" for row in range(4000)]) for part in "ab"]
     pd.testing.assert_frame_equal(
         MeasuredRunTimes(pd.concat(parts)).ratios("A100", "H100"),
         MeasuredRunTimes(pd.concat(parts, ignore_index=True)).ratios("A100", "H100"),

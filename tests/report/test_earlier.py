@@ -146,6 +146,18 @@ def test_the_page_says_what_changed(monthly):
 
 
 @pytest.mark.slow
+def test_dates_of_both_reports_are_in_the_zone_of_the_study(log, tmp_path):
+    for until in MONTHS[:2]:
+        build_report(log, tmp_path, until=until, **(OPTIONS | {"tz": "Asia/Tokyo"}))
+    table = pd.read_parquet(tmp_path / "tables" / "since_requirement.parquet")
+    assert [f"{time:%Y-%m-%d %H:%M %z}" for time in table["log_end"]] == [f"{day} 00:00 +0900" for day in MONTHS[:2]]
+    arrival = format_date(pd.Timestamp(numbers(tmp_path)["headline"]["order_arrives"]))
+    assert f"this one requires {numbers(tmp_path)['headline']['required']} from {arrival} on" in (
+        tmp_path / "index.html"
+    ).read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
 def test_a_report_may_be_named_and_settings_that_changed_are_said(log, monthly, tmp_path):
     options = OPTIONS | {"installed": 96}
     index = build_report(log, tmp_path / "r", until="2026-05-08", previous=monthly["2026-04-10"], **options)
