@@ -1,3 +1,15 @@
+from . import cli as cli
+from . import cost as cost
+from . import datasets as datasets
+from . import forecast as forecast
+from . import jobs as jobs
+from . import planning as planning
+from . import plotting as plotting
+from . import pull as pull
+from . import report as report
+from . import segments as segments
+from . import study as study
+from . import usage as usage
 from ._validation import InputError
 from .bulk import bulk_forecast
 from .cost import (

@@ -10,7 +10,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.jobs.table import check_jobs
-from gpudemand.planning import Growth, Programme, RemoveGroup, StepEvent
+from gpudemand.planning import Growth, Programme, RemoveGroup, Reweight, StepEvent
 from gpudemand.planning.scenarios import MeasuredRunTimes, MoveTo, recent_workload
 from gpudemand.study.gpu_types import plan_gpu_types
 from gpudemand.study.requirement import plan_requirement
@@ -90,6 +90,36 @@ def test_a_small_change_of_small_jobs_changes_little():
     assert gone == pytest.approx(case(parts[1]).requirement.required, rel=0.1)
     for factor in (0.5, 0.999, 1.001, 2.0):
         assert required(base, Growth(factor, "small")) == pytest.approx(base.requirement.required, abs=1), factor
+
+
+def poisson(group, gpus, hours, share, seed):
+    """Jobs that hold a share of 50 GPUs on average, for 80 days."""
+    rng = np.random.default_rng(seed)
+    n = rng.poisson(80 * 24 * 50 * share / gpus / hours)
+    start = END - pd.to_timedelta(np.sort(rng.uniform(0.1, 80, n))[::-1], "D").round("s")
+    end = start + pd.to_timedelta(rng.exponential(hours, n), "h").round("s")
+    return pd.DataFrame({"user": group, "group": group, "submit": start, "start": start, "end": end, "gpus": gpus})
+
+
+@pytest.mark.parametrize(
+    ("change", "small", "large"),
+    [
+        (Growth(2.0, "small"), 1.0, 0.5),
+        (Growth(2.0, "large"), 0.5, 1.0),
+        (Growth(0.2, "large"), 0.5, 0.1),
+        (Reweight({"large": 0.05}), 0.95, 0.05),
+    ],
+)
+def test_parts_that_change_need_what_a_log_of_them_needs(change, small, large):
+    """The needs of two windows of random jobs differ by some percent."""
+
+    def base(of_small, of_large, seed):
+        parts = [poisson("small", 1.0, 1.0, of_small, seed), poisson("large", 16.0, 2.0, of_large, seed)]
+        return case(*(part.assign(job_id=part["group"] + part.index.astype(str)) for part in parts))
+
+    now, then = (base(*shares, seed).need.forecast.usual for seed, shares in ((1, (0.5, 0.5)), (2, (small, large))))
+    mixed = base(0.5, 0.5, 0)
+    assert required(mixed, change) / mixed.requirement.required == pytest.approx(then / now, rel=0.2)
 
 
 def test_programmes_neither_leave_nor_grow_with_the_work_of_the_log():

@@ -234,3 +234,10 @@ def test_every_name_of_the_top_level_exists_and_is_documented():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="No gpudemand attribute forecaster"):
         gpudemand.forecaster  # noqa: B018
+
+
+def test_sub_packages_are_attributes_whatever_was_used_before():
+    names = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py") if not path.parent.name.startswith("_"))
+    code = f"import gpudemand as gd; print(*(getattr(gd, name).__name__ for name in {names}))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == [f"gpudemand.{name}" for name in names]

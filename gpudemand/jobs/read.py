@@ -52,6 +52,15 @@ from gpudemand.jobs.times import TimeParser
 from gpudemand.store import is_store, read_store
 
 USAGE_ONLY = "prometheus"
+#: What formats are called, too.
+_CALLED = {
+    **dict.fromkeys(("slurm", "squeue"), "sacct"),
+    **dict.fromkeys(("k8s", "kubernetes"), "pods"),
+    "torque": "pbs",
+    "gridengine": "sge",
+    "condor": "htcondor",
+    "prom": USAGE_ONLY,
+}
 #: Why a row does not count of whose job there is a later one.
 REPLACED = "replaced by a later record"
 #: Why one does not count that differs from the one that does.
@@ -286,6 +295,8 @@ def read_jobs(
     """
     if format == USAGE_ONLY:
         raise InputError("format='prometheus' is usage, not jobs; call read_usage (in the shell gpudemand report).")
+    if (named := _CALLED.get(str(format).lower())) and format not in FORMATS:
+        raise InputError(f"format={format!r} is not known. Did you mean {named!r}?")
     spec = FORMATS[check_choice("format", format, FORMATS)]
     if kind is not None:
         check_choice("kind", kind, KINDS)

@@ -94,6 +94,10 @@ def wait_target(wait: str | pd.Timedelta, share: float, of: str = "jobs", larges
     return WaitTarget(wait_s, share, of, most)
 
 
+#: Microseconds.
+_HOUR = 3_600_000_000
+
+
 class Window(NamedTuple):
     """Jobs of a window and of the week before it, in the order of their submission."""
 
@@ -117,6 +121,31 @@ class Window(NamedTuple):
         """Some of its jobs alone, of which all count: of long ones, few or none may have been submitted in it."""
         jobs, counted = QueuedJobs._make(column[places] for column in self.jobs), np.ones(len(places), dtype=bool)
         return self._replace(jobs=jobs, counted=counted, rows=self.rows[places])
+
+    def changed(self, factor: FloatArray, longer: FloatArray, user: IntArray, seed: int) -> Window:
+        """More or fewer of its jobs, `factor` times each on average, `longer` times as long; all of them count.
+
+        Those of one `user` (numbered from 0) that come within an hour are left out or repeated together, so that bursts
+        stay bursts; what is repeated comes in another week, for each user the same number of weeks later. Of jobs that
+        run as the window begins, long and short ones are so many more that would still run then.
+        """
+        rng, jobs, week = np.random.default_rng(seed), self.jobs, round(1e6 * _WEEK_S)
+        running = jobs.submit == 0
+        factor = np.where(running, factor * longer, factor)
+        _, burst = np.unique(np.stack([user, jobs.submit // _HOUR]), axis=1, return_inverse=True)
+        copies = np.floor(np.round(factor, 9) + rng.random(len(user))[burst.ravel()]).astype(np.int64)
+        longest = np.flatnonzero(running)[np.argsort(-jobs.run[running], kind="stable")]
+        copies[longest] = np.diff(np.floor(np.cumsum(np.r_[rng.random(), factor[longest]])))
+        place = np.repeat(np.arange(len(copies)), copies)
+        number = np.arange(len(place)) - np.repeat(np.cumsum(copies) - copies, copies)
+        weeks = round((_WEEK_S + self.length_s) / _WEEK_S)
+        later = (rng.integers(weeks - 1, size=int(user.max(initial=0)) + 1)[user][place] + number) % (weeks - 1) + 1
+        submit = (jobs.submit[place] + np.where((number > 0) & ~running[place], later * week, 0)) % (weeks * week)
+        order = np.argsort(submit, kind="stable")
+        place, submit = place[order], submit[order]
+        run, requested = (np.round(time[place] * longer[place]).astype(np.int64) for time in (jobs.run, jobs.requested))
+        found = QueuedJobs(submit, run, requested, jobs.started[place], jobs.gpus[place])
+        return self._replace(jobs=found, counted=np.ones(len(place), dtype=bool), rows=self.rows[place])
 
     def waits_s(self, gpus: float, policy: str = "easy") -> FloatArray:
         """Waits of the counted jobs on a number of GPUs, in seconds; infinite for those that never start.

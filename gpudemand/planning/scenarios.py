@@ -255,6 +255,18 @@ def events_of(scenario: Scenario) -> list[StepEvent]:
     return [change for change in changes_of(scenario) if isinstance(change, StepEvent)]
 
 
+def check_scenarios(scenarios: object) -> Mapping[str, Scenario]:
+    """Return scenarios by name, each a change or several."""
+    example = 'such as {"half more": Growth(1.5)}'
+    if not isinstance(scenarios, Mapping):
+        raise InputError(f"scenarios must be a mapping of names to changes, {example}; got {type(scenarios).__name__}.")
+    for name, scenario in scenarios.items():
+        listed = [scenario] if isinstance(scenario, Change) else scenario
+        if not isinstance(listed, Sequence) or not all(isinstance(change, Change) for change in listed):
+            raise InputError(f"the scenario {name!r} must be a change or a list of changes, {example}.")
+    return scenarios
+
+
 def changed_workload(scenario: Scenario, workload: pd.DataFrame, costs: JobCosts | None) -> pd.DataFrame:
     """Workload under a scenario."""
     for change in changes_of(scenario):
@@ -366,7 +378,8 @@ class WhatIf:
             A row a scenario and series: ``scenario``, ``unique_id``, then the columns of `CapacityPlan.summary`.
         """
         parts = [
-            self.plan(scenario).summary.reset_index().assign(scenario=name) for name, scenario in scenarios.items()
+            self.plan(scenario).summary.reset_index().assign(scenario=name)
+            for name, scenario in check_scenarios(scenarios).items()
         ]
         table = pd.concat(parts, ignore_index=True)
         return table[["scenario", *[name for name in table.columns if name != "scenario"]]]
@@ -560,6 +573,10 @@ def _shrunk(value: FloatArray, noise: FloatArray) -> tuple[FloatArray, float, fl
     return effects._replace(mean=mean).shrunk(value, noise)[0], mean, float(np.sqrt(weight * effects.error))
 
 
+#: Column of a workload: run times over those in the log, of jobs whose hardware was changed.
+LONGER = "longer"
+
+
 @dataclass(frozen=True)
 class HardwareChange(Change):
     """Base class of changes that scale GPU-hours by the ratio of predicted run times."""
@@ -578,6 +595,7 @@ class HardwareChange(Change):
         ratio, fits = self._ratio_and_fits(before, after, costs)
         # Expected workload: a job that fits with some probability is changed to that share.
         moved = after.assign(gpu_hours=before["gpu_hours"].to_numpy() * ratio * fits)
+        moved[LONGER] = ratio * (before[LONGER].to_numpy() if LONGER in before else 1.0)
         stays = before.assign(gpu_hours=before["gpu_hours"].to_numpy() * (1 - fits))
         return pd.concat([workload[~selected], moved, stays[fits < 1]], ignore_index=True)
 

@@ -19,7 +19,7 @@ from gpudemand.forecast.forecaster import adapt
 from gpudemand.planning.need import WINDOW
 from gpudemand.planning.programmes import PlannedWork, Programme, check_planned
 from gpudemand.planning.purchases import Purchase
-from gpudemand.planning.scenarios import JobCosts, NetworkCosts, Scenario
+from gpudemand.planning.scenarios import JobCosts, NetworkCosts, Scenario, check_scenarios
 from gpudemand.planning.wait_plan import WaitPlan
 from gpudemand.study.gpu_types import GpuTypePlans, check_pools, gpu_type_numbers, order_of_pools, plan_gpu_types
 from gpudemand.study.parts import Parts, UserSegments, forecast_parts, forecast_users, segment_users, with_programmes
@@ -584,7 +584,7 @@ class Study:
         >>> print(round(found["doubled"] / found["base case"], 1))
         2.0
         """
-        return compare_scenarios(self._base_case, scenarios, costs)
+        return compare_scenarios(self._base_case, check_scenarios(scenarios), costs)
 
     @result
     def headline(self) -> dict[str, object]:

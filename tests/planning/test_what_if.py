@@ -24,6 +24,7 @@ from gpudemand.planning.scenarios import (
     Reweight,
     StepEvent,
     WhatIf,
+    check_scenarios,
 )
 from tests.planning.test_capacity import normal_forecast
 
@@ -238,6 +239,12 @@ def test_jobs_that_are_on_the_target_already_stay_as_they_are():
     gone = WhatIf(jobs[jobs["gpu_type"] == "A100"], normal_forecast([100.0], 10), installed=150, costs=costs)
     for change in (MoveTo("A100"), MoveTo("A100", "A100")):
         assert median(gone, change) == median(gone, [])
+
+
+@pytest.mark.parametrize("scenarios", [[Growth(1.2)], None, {"x": 1.2}, {"x": [1.2]}])
+def test_what_is_no_scenario_is_one_sentence(scenarios):
+    with pytest.raises(InputError, match="half more"):
+        check_scenarios(scenarios)
 
 
 def test_ratios_are_shrunk_by_their_evidence():
