@@ -131,6 +131,7 @@ def parse_shares(given: Sequence[str] | None) -> dict[str, float]:
     {'a100l.1': 0.125, 'dcu': 1.0}
     """
     from gpudemand._validation import InputError
+    from gpudemand.jobs.read import MOST_GPUS
 
     shares = {}
     for text in given or ():
@@ -139,7 +140,7 @@ def parse_shares(given: Sequence[str] | None) -> dict[str, float]:
             shares[name] = float(Fraction(share))
         except (ValueError, ZeroDivisionError):
             name = ""
-        if not name or not 0 <= shares[name] <= 1000:
+        if not name or not 0 <= shares[name] <= MOST_GPUS:
             raise InputError(f"--gpu-share {text!r} is not a type and what one of it counts; write a100l.1=1/8.")
     return shares
 
