@@ -428,7 +428,11 @@ def _classads(path: Path, limits: Limits) -> Iterator[tuple[int, Record]]:
 
 def _rows(path: Path, limits: Limits) -> list[tuple[int, Record]]:
     """Rows of a table with a header, separated by commas or by blanks."""
-    if "," in first_bytes(path).partition("\n")[0]:
+    header = first_bytes(path).partition("\n")[0]
+    if not re.search(r"\bClusterId\b", header, re.IGNORECASE):
+        how = "print one with condor_history -af:h, take -json or -long, or write one into the first line of CSV"
+        raise InputError(f"{path.name!r} has no header with ClusterId, as -af alone prints none; {how}.")
+    if "," in header:
         table = read_table(path, limits)
         return list(zip(table.lines.tolist(), table.rows.to_pylist(), strict=True))
     lines = [line.split() for _, block in line_blocks(path, limits) for line in block.to_pylist()]

@@ -289,6 +289,15 @@ def test_the_json_of_sacct_and_squeue() -> None:
     assert queue["end"].isna().all()
 
 
+@pytest.mark.parametrize("name", ["htcondor.txt", "htcondor.csv"])
+def test_a_history_of_htcondor_without_a_header_is_refused_with_how_to_print_one(write, name: str) -> None:
+    path = write((SAMPLES / name).read_text().partition("\n")[2])
+    with pytest.raises(InputError, match=r"no header with ClusterId.*condor_history -af:h, take -json or -long"):
+        gd.read_jobs(path, "htcondor")
+    with pytest.raises(InputError, match=r"looks like the output of condor_history -af; .* condor_history -af:h"):
+        gd.read_jobs(path)
+
+
 def test_a_dump_of_sacct_without_a_header(write) -> None:
     times = "2026-03-01T08:00:00|2026-03-01T08:00:00|2026-03-01T10:00:00"
     path = write(f"12|u1|a|1|COMPLETED|{times}|cpu=8,gres/gpu=2\n13_2|x|a|2|COMPLETED|{times}|gres/gpu=2\n")
