@@ -62,6 +62,10 @@ class UnlikelyJobsWarning(UserWarning):
     """A log does not add up: jobs that are likely entered wrong, or names that are not understood; what to do."""
 
 
+class UnlikelyCostWarning(UserWarning):
+    """A measured time or memory is so far off what is predicted that its unit is likely another; what to do."""
+
+
 class UnlikelyUsageWarning(UserWarning):
     """A table of usage is likely incomplete or wrong; the message names one place, and says what to do."""
 
