@@ -50,12 +50,20 @@ class TomlError(InputError):
     """A plan or another TOML file cannot be used; the message has the keys as they stand there."""
 
 
+class OutOfMemoryError(MemoryError):
+    """There is not enough memory; the message says what to do."""
+
+
 class RejectedRowsWarning(UserWarning):
     """Rows of a log were left out; the message counts them by reason."""
 
 
 class UnlikelyJobsWarning(UserWarning):
     """A log does not add up: jobs that are likely entered wrong, or names that are not understood; what to do."""
+
+
+class UnlikelyCostWarning(UserWarning):
+    """A measured time or memory is so far off what is predicted that its unit is likely another; what to do."""
 
 
 class UnlikelyUsageWarning(UserWarning):
@@ -471,16 +479,44 @@ LOGGER = logging.getLogger("gpudemand")
 _TOLD_AFTER, _APART = 2.0, 10.0
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of Python, NumPy, Arrow or DuckDB says that there is not enough memory."""
+    # Where Python has no memory for an object, Arrow raises its base class, with the value that it was making one of.
+    no_object = type(error) is pa.ArrowException and re.search(r"Wrapping [\s\S]*failed", str(error)) is not None
+    return isinstance(error, MemoryError) or no_object or type(error).__name__ == "OutOfMemoryException"
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Raise an `OutOfMemoryError`, which says what to do, wherever there is not enough memory."""
+    try:
+        yield
+    except OutOfMemoryError:
+        raise
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        said = f" ({shorten(str(error), 120)})" if str(error) else ""
+        raise OutOfMemoryError(
+            f"there is not enough memory{said}; take a coarser freq (--freq) or less of the log."
+        ) from error
+
+
 @contextmanager
 def telling(step: str) -> Iterator[None]:
-    """Tell the logger, where it listens, of a step that takes over two seconds, four, eight, then every ten."""
+    """Tell the logger, where it listens, of a step that takes over two seconds, four, eight, then every ten.
+
+    Where there is not enough memory for the step, an `OutOfMemoryError` says what to do.
+    """
     if not LOGGER.isEnabledFor(logging.INFO):
-        yield
+        with memory_errors():
+            yield
         return
     ended = threading.Event()
     threading.Thread(target=_tell, args=(step, ended), daemon=True).start()
     try:
-        yield
+        with memory_errors():
+            yield
     finally:
         ended.set()
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gpudemand._files import file_sha256, lock, manifest_text, named, read_manifest, replace_file, utf8_name, wait_for
-from gpudemand._validation import InputError, shorten
+from gpudemand._validation import InputError, is_out_of_memory, shorten
 
 
 @contextmanager
@@ -113,6 +113,8 @@ class Store:
             try:
                 return work(files)
             except (OSError, duckdb.Error, pa.ArrowException) as error:
+                if is_out_of_memory(error):
+                    raise
                 newer = read_store(self.path).files
                 if newer == self.files:
                     place = f"the table {table!r} of the store {str(self.path)!r}"

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 
+import duckdb
 import pandas as pd
+import pyarrow as pa
 import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -17,6 +19,7 @@ from gpudemand import __version__
 from gpudemand.cli.app import app
 from gpudemand.cli.report import SAMPLE, cpu_flags
 from gpudemand.jobs import read_jobs, write_jobs
+from gpudemand.store import Store
 from gpudemand.usage.series import usage_series
 from tests.report.conftest import brief, make_log, quick, undrawn  # noqa: F401
 
@@ -208,9 +211,48 @@ def test_a_bug_is_one_line_too(monkeypatch):
     assert "this is a bug (ZeroDivisionError" in line
 
 
-def test_what_does_not_fit_into_memory_is_one_line_and_no_bug(monkeypatch):
-    monkeypatch.setattr("gpudemand.cli.report._read", lambda *_: bytearray(1 << 62))
-    assert "there is not enough memory" in one_line_error(invoke("report", "log.csv", "--quiet"))
+def _no_object(*_):
+    """What Arrow raises where Python has no memory for the object of a value."""
+    raise pa.ArrowException("Unknown error: Wrapping 2026-01-05\n10:00Z failed")
+
+
+def _no_memory_of_duckdb(*_):
+    with duckdb.connect(config={"memory_limit": "1MB", "max_temp_directory_size": "0B"}) as db:
+        db.sql("SELECT list(range) FROM range(10000000)").fetchall()
+
+
+NO_MEMORY = [lambda *_: bytearray(1 << 62), lambda *_: pa.allocate_buffer(1 << 62), _no_object, _no_memory_of_duckdb]
+
+
+@pytest.mark.parametrize("fill", NO_MEMORY)
+def test_what_does_not_fit_into_memory_is_one_line_and_no_bug(fill, monkeypatch):
+    monkeypatch.setattr("gpudemand.cli.report._read", fill)
+    line = one_line_error(invoke("report", "log.csv", "--quiet"))
+    assert "there is not enough memory" in line
+    assert "take a coarser --freq or less of the log" in line
+
+
+@pytest.mark.parametrize("fill", NO_MEMORY)
+def test_python_says_the_same_of_what_does_not_fit_into_memory(fill, log_file, monkeypatch):
+    monkeypatch.setattr("gpudemand.jobs.read.existing_path", fill)
+    with pytest.raises(
+        MemoryError, match=r"(?s)^there is not enough memory( \(.*\))?; take a coarser freq .*less of the log\.$"
+    ):
+        read_jobs(log_file)
+
+
+def test_only_what_is_known_to_be_for_want_of_memory_is_said_to_be(log_file, monkeypatch):
+    monkeypatch.setattr("gpudemand.cli.report._read", lambda *_: pa.array([1]).cast(pa.list_(pa.int8())))
+    assert "this is a bug (Arrow" in one_line_error(invoke("report", "log.csv", "--quiet"))
+
+
+def test_a_log_that_a_query_has_no_memory_for_is_not_said_to_be_damaged(log_file, monkeypatch):
+    monkeypatch.setattr("gpudemand.usage.query._create_stored", _no_memory_of_duckdb)
+    with pytest.raises(MemoryError, match="less of the log"):
+        usage_series(log_file)
+    monkeypatch.setattr("gpudemand.store._database", _no_memory_of_duckdb)
+    with pytest.raises(duckdb.OutOfMemoryException):
+        Store(log_file.parent, {}, {"jobs/2026-01.0.parquet": ""}).query("jobs", "SELECT * FROM stored")
 
 
 def test_a_large_file_is_queried_and_not_read(log_file, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 
 import numpy as np
@@ -10,11 +11,13 @@ import pandas as pd
 import pytest
 
 import gpudemand as gd
+from gpudemand._tables import html_table
 from gpudemand._validation import InputError
 from gpudemand.forecast import longest_horizon
 from gpudemand.jobs.table import as_of
 from gpudemand.study import selection as candidates
 from gpudemand.study.selection import bins_of_week, split_windows
+from gpudemand.study.study import result
 from tests.jobs import mutations
 from tests.report.conftest import make_log, quick_module, renamed, selected_once, undrawn  # noqa: F401
 from tests.tiers import slow_beside
@@ -59,6 +62,29 @@ def test_a_stage_is_a_table_and_computed_once(stage, monkeypatch):
     for name in ("select_and_forecast", "plan_for_waits", "segment_users", "forecast_parts", "compute_usage_tables"):
         monkeypatch.setattr(f"gpudemand.study.study.{name}", None)
     pd.testing.assert_frame_equal(getattr(study(), stage), table)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_notebook_shows_a_stage_rounded_with_dates_as_dates(stage):
+    table = getattr(study(), stage)
+    shown = table._repr_html_()
+    assert shown == html_table(table)
+    assert "00:00:00" not in shown
+    assert not re.search(r"\d\.\d{5}", shown)
+    assert all(f">{name}<" not in shown for name in table.columns[table.isna().all()])
+
+
+def test_every_table_of_a_study_is_handed_out_as_one_to_read():
+    tables = {name for name, own in vars(gd.Study).items() if str(returned(own)).endswith("pd.DataFrame")}
+    assert tables >= {*STAGES, "idle", "purchases", "purchase_mix"}
+    assert {name for name in tables if not isinstance(vars(gd.Study)[name], result)} == {"what_if"}
+    assert study().what_if({"doubled": gd.planning.Growth(2.0)})._repr_html_().startswith("<table")
+
+
+def returned(own):
+    """Annotation of what a method or an attribute gives; none of others."""
+    function = getattr(own, "fget", None) or getattr(own, "func", own)
+    return getattr(function, "__annotations__", {}).get("return") if not isinstance(own, type) else None
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -131,6 +131,7 @@ def parse_shares(given: Sequence[str] | None) -> dict[str, float]:
     {'a100l.1': 0.125, 'dcu': 1.0}
     """
     from gpudemand._validation import InputError
+    from gpudemand.jobs.read import MOST_GPUS
 
     shares = {}
     for text in given or ():
@@ -139,7 +140,7 @@ def parse_shares(given: Sequence[str] | None) -> dict[str, float]:
             shares[name] = float(Fraction(share))
         except (ValueError, ZeroDivisionError):
             name = ""
-        if not name or not 0 <= shares[name] <= 1000:
+        if not name or not 0 <= shares[name] <= MOST_GPUS:
             raise InputError(f"--gpu-share {text!r} is not a type and what one of it counts; write a100l.1=1/8.")
     return shares
 
@@ -168,13 +169,14 @@ def one_line(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**given: Any) -> None:
         """Run the command with those of the parameters that are its own."""
-        from gpudemand._validation import InputError, TomlError
+        from gpudemand._validation import InputError, TomlError, memory_errors
 
         context: Any = given["ctx"]
         names = _option_names(context)
         with _plain_warnings(names):
             try:
-                command(**{name: given[name] for name in own.parameters})
+                with memory_errors():
+                    command(**{name: given[name] for name in own.parameters})
             except (BrokenPipeError, typer.Exit):  # the reader of a pipe has seen enough; the command says how it ended
                 raise
             except KeyboardInterrupt:
@@ -184,8 +186,7 @@ def one_line(command: Callable[..., None]) -> Callable[..., None]:
                 if given["debug"] or context.obj:
                     raise
                 said = str(error) if isinstance(error, TomlError) else in_the_shell(str(error), names)
-                needs = f"there is not enough memory ({error}); take a coarser --freq or less of the log."
-                print_message(needs if isinstance(error, MemoryError) else said)
+                print_message(said)
                 raise typer.Exit(_FAILED) from None
             except Exception as error:  # outermost handler: an unexpected error is a bug
                 if given["debug"] or context.obj:

@@ -146,9 +146,9 @@ class TrainingJob:
         Memory order of images; by default that of the framework.
     execution : {"eager", "compiled"}, optional
         By default ``compiled`` for Keras and for what ``torch.compile`` returned, else ``eager``.
-    checkpointing : {False, "selective", "full"}, optional
-        Recompute activations in the backward pass instead of saving them; True is ``"full"``. None is False, of a
-        `Transformer` unknown.
+    checkpointing : {"none", "selective", "full"} or bool, optional
+        Recompute activations in the backward pass instead of saving them; True is ``"full"``, False ``"none"``. Left
+        out, it is ``"none"``, of a `Transformer` unknown.
     framework_version : str, optional
         Such as ``"2.6.0"``; None is the newest in the training data.
     input_dtype : str, or a list or dict of str, optional
@@ -230,7 +230,8 @@ class TrainingJob:
         self._set("device", device(self.device))
         self._set("input_shape", plain_shape(self.input_shape))
         self._set("precision", "fp16" if self.precision == "amp" else self.precision)
-        self._set("checkpointing", "full" if self.checkpointing is True else self.checkpointing)
+        level = self.checkpointing
+        self._set("checkpointing", "full" if level is True else False if level == "none" else level)
         self._check_options()
         if isinstance(self.model, Transformer):
             self._check_transformer()
@@ -252,7 +253,7 @@ class TrainingJob:
             if getattr(self, name) is not None:
                 check_choice(name, getattr(self, name), names)
         if self.checkpointing not in (None, False, "selective", "full"):
-            raise InputError(f"checkpointing={self.checkpointing!r} is not known; it is none, 'selective' or 'full'.")
+            raise InputError(f"checkpointing={self.checkpointing!r} is not known; it is 'none', 'selective' or 'full'.")
 
     def _check_transformer(self) -> None:
         if self.mode != "training":

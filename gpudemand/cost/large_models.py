@@ -29,7 +29,7 @@ from gpudemand.cost.large_memory import (
 from gpudemand.cost.large_time import TIME_PRIORS, step_seconds, time_terms
 from gpudemand.cost.memory import MemoryBreakdown
 from gpudemand.cost.memory_model import largest_that
-from gpudemand.cost.regression import ConformityScores, interval_columns
+from gpudemand.cost.regression import ConformityScores, interval_columns, warn_unlikely
 from gpudemand.units import GIB
 
 #: Shares of the variance of a standardised log error that all runs of a stack have in common, and that those alike
@@ -145,12 +145,16 @@ class Target:
         variance = np.bincount(rows, weights * (logs - mean[rows]) ** 2, minlength=n)
         return np.asarray(mean, dtype=float), np.asarray(variance, dtype=float)
 
-    def calibrate(self, expansion: Any, kinds: list[RunClass], y: FloatArray, at: FloatArray) -> None:
-        """Take the errors of a few measured amounts, NaN where unknown, of runs with these `coordinates`."""
+    def calibrate(self, expansion: Any, kinds: list[RunClass], y: FloatArray, at: FloatArray) -> FloatArray:
+        """Take the errors of a few measured amounts, NaN where unknown, of runs with these `coordinates`.
+
+        Returns the amounts that are predicted without.
+        """
         known = np.isfinite(y)
         own, (mean, variance) = self.scales.of(kinds), self.log_mean(expansion, len(kinds))
         error = (np.log(y, where=known, out=np.zeros(len(y))) - mean) / own
         self.own_runs = OwnRuns.of(at[known], error[known], (variance / own**2)[known]) if known.any() else None
+        return np.exp(mean)
 
     def predict(
         self,
@@ -272,7 +276,7 @@ class LargeModelPredictor:
         ways, kinds, at = expand(known), classes_of(known), coordinates(known)
         units: tuple[Any, Any] = (np.array([run.units / run.n_gpus for run in known]), 1.0 / GIB)
         for (name, target), amounts, unit in zip(self.targets.items(), measured, units, strict=True):
-            target.calibrate(ways.of(name), kinds, amounts / unit, at)
+            warn_unlikely(name, amounts, unit * target.calibrate(ways.of(name), kinds, amounts / unit, at))
         return self
 
     def predict(

@@ -28,7 +28,7 @@ from gpudemand.cost.liveness import Setting
 from gpudemand.cost.memory import MemoryBreakdown, interpolated_features, memory_breakdown
 from gpudemand.cost.memory_model import BOUND, LOADED, MemoryModel, max_batch_size
 from gpudemand.cost.parallel import Parallel
-from gpudemand.cost.regression import check_costs, interval_columns
+from gpudemand.cost.regression import check_costs, interval_columns, warn_unlikely
 from gpudemand.cost.roofline import ring_seconds, step_terms
 from gpudemand.cost.step_time_model import FarFromTrainingWarning, ScriptEffect, StepTimeModel
 from gpudemand.datasets.registry import bundled_path
@@ -539,6 +539,11 @@ class CostModel:
         ------
         InputError
             If the lengths differ, a time or memory is not positive, or there are jobs of both kinds.
+
+        Warns
+        -----
+        UnlikelyCostWarning
+            If a time or memory is over 100 times off what is predicted, as of milliseconds.
         """
         listed, seconds = listed_jobs(jobs), as_numbers(pd.Series(np.ravel(step_time_s)), "step_time_s")
         if memory_gib is not None or any(job.run is not None for job in listed):
@@ -547,7 +552,8 @@ class CostModel:
         seconds = check_costs(seconds, len(listed), "are no times", "step_time_s")
         for kind, rows in rows_by_kind(listed).items():
             inputs = step_time_inputs([listed[row] for row in rows])
-            self._model(kind, "step_time_s").calibrate(inputs, seconds[rows])
+            model = self._model(kind, "step_time_s").calibrate(inputs, seconds[rows])
+            warn_unlikely("step_time_s", seconds[rows], model.uncalibrated(inputs))
         return self
 
     def _fitted(self) -> dict[tuple[str, str], Any]:

@@ -595,6 +595,12 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         parts, change, distances = self._uncalibrated(X)
         return self.calibration_.apply(X, self._terms(X), parts, change), distances
 
+    def uncalibrated(self, X: pd.DataFrame) -> FloatArray:
+        """Seconds a step as if nothing had been measured, on the mean host, shape (n_jobs,)."""
+        X = _checked(X)
+        host = _launches(X) * np.exp(self.hosts_.mean)
+        return self._uncalibrated(X)[0]._replace(host=host).seconds
+
     def _uncalibrated(self, X: pd.DataFrame) -> tuple[Parts, FloatArray, FloatArray]:
         """Parts before calibration of the devices, log factors of these, and distances."""
         chunks = [self._correct(X.iloc[start : start + _CHUNK]) for start in range(0, max(len(X), 1), _CHUNK)]

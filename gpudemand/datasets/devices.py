@@ -159,7 +159,10 @@ bf16_tensor_tflops, fp8_tensor_tflops, fp4_tensor_tflops, int8_tops : float, opt
         name = check_choice("precision", "fp16" if precision == "amp" else precision, _PEAKS)
         peak = self._peak(name)
         if math.isnan(peak):
-            raise InputError(f"{self.name} cannot train in {precision!r}; it can in {', '.join(self.precisions)}.")
+            narrow = [name for name in ("fp8", "fp4") if not math.isnan(self._peak(name))]
+            more = f", and jobs from a configuration in {', '.join(narrow)}" if narrow else ""
+            known = ", ".join(self.precisions)
+            raise InputError(f"{self.name} cannot train in {precision!r}; it can in {known}{more}.")
         return peak
 
     def limited_to(self, power_w: float) -> Device:

@@ -471,9 +471,10 @@ def read_parquet(path: Path, limits: Limits = LIMITS) -> TextTable:
             limits.check(path.name, size=_text_size(path, file, limits))
             rows = file.read()
             rows.validate(full=True)
-        except pa.ArrowMemoryError as error:
-            raise InputError(f"{path.name!r} needs more memory than there is to read.") from error
-        except (pa.ArrowException, OSError, MemoryError) as error:
+        except MemoryError as error:  # a damaged file may state any size
+            how = "take less of the log or, if it is no larger than that, copy it again"
+            raise InputError(f"{path.name!r} needs more memory than there is to read; {how}.") from error
+        except (pa.ArrowException, OSError) as error:
             raise _damaged(path, error) from error
     return TextTable(rows.combine_chunks(), np.arange(1, rows.num_rows + 1), path.name)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import BoolArray, FloatArray, IntArray
-from gpudemand._validation import shorten
+from gpudemand._validation import nearest, shorten
 from gpudemand.jobs.schema import COMPLETE_FROM, COMPLETE_UNTIL, DOUBTS, FINISHED, RAN_UNTIL, TIME
 from gpudemand.jobs.table import begin_times, gave_up, start_times, to_nanoseconds
 from gpudemand.units import format_count, format_number_of, format_seconds
@@ -86,6 +86,22 @@ def not_counted(names: Sequence[str], shown: str = "", worth: str = "1") -> str:
         f"{', '.join(shown + name for name in names)} did not count; if these are accelerators, say what one is worth: "
         f"gpu_share={{{names[0]!r}: {worth}}} (--gpu-share {names[0]}={worth})."
     )
+
+
+def unused_shares(shares: Iterable[str], names: Iterable[str]) -> list[str]:
+    """Sentence on names that have a share (in lower case), and no device of a log has; `names`: of these devices.
+
+    >>> print(*unused_shares(["a100l1"], ["a100l.1", "h100"]))
+    gpu_share (--gpu-share) names 'a100l1', which no device of this log has. Did you mean 'a100l.1'?
+    """
+    known = {name.lower(): name for name in names if name}
+    unused = [name for name in shares if name not in known]
+    if not unused:
+        return []
+    has = ", ".join([*map(repr, sorted(known.values()))][:_SHOWN]) or "none that is named"
+    hint = nearest(unused[0], known.values()) or f" It has {has}."
+    listed = ", ".join(repr(shorten(name)) for name in unused)
+    return [f"gpu_share (--gpu-share) names {listed}, which no device of this log has.{hint}"]
 
 
 def unknown_status(jobs: pd.DataFrame, words: pd.Series, usable: BoolArray) -> list[str]:

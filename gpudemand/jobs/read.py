@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from gpudemand._array import STRING, BoolArray
 from gpudemand._files import replace_file
-from gpudemand._validation import InputError, check_choice, told
+from gpudemand._validation import InputError, check_choice, check_list, check_number, shorten, told
 from gpudemand.jobs import billing, log_formats, schedulers, slurm, swf
 from gpudemand.jobs.columns import LogColumns
 from gpudemand.jobs.files import (
@@ -216,7 +217,7 @@ def read_jobs(
     limits: Limits | None = LIMITS,
     shards_per_gpu: float | Mapping[str, float] | None = None,
     gpu_share: Mapping[str, float] | None = None,
-    columns: str | None = None,
+    columns: str | Sequence[str] | None = None,
 ) -> pd.DataFrame:
     r"""Read a job log of any known format into the canonical table.
 
@@ -253,7 +254,8 @@ def read_jobs(
     gpu_share : mapping of str to float, optional
         What one device of a type counts, as a share of a GPU, by the name that the log has for it:
         ``{"a100l.1": 1 / 8, "dcu": 1}``, in any case. Slices that are named by their profile (``1g.10gb``) need none.
-    columns : str, optional
+        A name that the log does not have is one of the ``doubts``.
+    columns : str or sequence of str, optional
         For a dump of sacct without a header (``--noheader``): the names that ``--format`` had, ``"jobid,user,..."``.
 
     Returns
@@ -270,8 +272,10 @@ def read_jobs(
     ------
     InputError
         For an unknown format, a file that is missing, empty, binary, cut off, larger than `limits` or of another
-        format, a quotation mark that is not closed on its line, a missing `tz` or `origin`, a log without a usable row,
-        and unusable rows if `strict`.
+        format, a quotation mark that is not closed on its line, a missing `tz` or `origin`, shares that are none,
+        a log without a usable row, and unusable rows if `strict`.
+    MemoryError
+        If there is not enough memory; it says what to do.
 
     Warns
     -----
@@ -300,20 +304,22 @@ def read_jobs(
     spec = FORMATS[check_choice("format", format, FORMATS)]
     if kind is not None:
         check_choice("kind", kind, KINDS)
+    shares = check_shares(gpu_share)
+    per_gpu = None if shards_per_gpu is None else _checked_shards(shards_per_gpu)
+    names = None if columns is None else _column_names(columns)
     place = existing_path(path)
     if format == "canonical" and is_store(place):
-        _check_shares(gpu_share, format, place.name)
+        refuse_shares(shares, format, place.name)
         return _read_store(place, kind)
     with as_file(place, limits or NO_LIMITS) as file:
-        if format == "canonical" and columns is None:
+        if format == "canonical" and names is None:
             format = _format_of(file)  # noqa: A001
             spec = FORMATS[format]
-        _check_shares(gpu_share, format, place.name)
+        refuse_shares(shares, format, place.name)
         with encoding_doubts() as said:
-            log = _open(file, format, tz, origin, limits or NO_LIMITS, columns)
+            log = _open(file, format, tz, origin, limits or NO_LIMITS, names)
     log.doubts += said
-    log.shards_per_gpu = shards_per_gpu
-    log.gpu_share = {name.lower(): share for name, share in (gpu_share or {}).items()}
+    log.shards_per_gpu, log.gpu_share = per_gpu, shares
     saved = saved_attrs(log.table.rows.schema, log.table.source)
     jobs = read_rows(log, format, kind or saved.get("kind", spec.kind))
     attrs, usable = jobs.attrs, log.usable()
@@ -421,12 +427,14 @@ def _format_of(path: Path) -> str:
     return found or "canonical"
 
 
-def _open(path: Path, name: str, tz: object, origin: object, limits: Limits, columns: str | None = None) -> LogColumns:
+def _open(
+    path: Path, name: str, tz: object, origin: object, limits: Limits, columns: Sequence[str] | None = None
+) -> LogColumns:
     spec = FORMATS[name]
     parser = TimeParser.from_arguments(tz, origin, path.name, spec.hint)
     try:
         if columns is not None and name != "sacct":
-            raise InputError(f"columns= names those of a dump of sacct; the format of {path.name!r} is {name!r}.")
+            refuse_columns(name, path.name)
         table = spec.open(path, limits) if columns is None else slurm.open_sacct(path, limits, columns)
     except InputError as error:
         raise InputError(f"{error}{_looks(path, name)}") from error
@@ -461,9 +469,60 @@ def _exclude_headers(log: LogColumns) -> None:
     log.exclude(first == names[0], "repeated header")
 
 
-def _check_shares(gpu_share: Mapping[str, float] | None, name: str, source: str) -> None:
+#: The most that one device, such as a whole machine, may count.
+MOST_GPUS = 1000
+
+
+def check_shares(gpu_share: object) -> dict[str, float]:
+    """Shares of a GPU by the name of a type in lower case, checked.
+
+    >>> check_shares({"A100L.1": 0.125})
+    {'a100l.1': 0.125}
+    """
+    given = {} if gpu_share is None else gpu_share
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        example = "{'a100l.1': 1 / 8}"
+        raise InputError(
+            f"gpu_share must map names of types to shares of a GPU, as {example}; got {shorten(repr(given))}."
+        )
+    shares = {
+        name.lower(): check_number(f"gpu_share[{name!r}]", _plain(share), 0, MOST_GPUS) for name, share in given.items()
+    }
+    if len(shares) < len(given):
+        raise InputError(f"gpu_share has a type twice, in any case: {', '.join(given)}; keep one of each.")
+    return shares
+
+
+def _plain(number: object) -> object:
+    """Fraction as a float; others as they are."""
+    return float(number) if isinstance(number, Fraction) else number
+
+
+def _checked_shards(given: object) -> float | dict[str, float]:
+    """Shards that make one GPU, of all nodes or by node."""
+    if isinstance(given, Mapping):
+        return {str(node): check_number(f"shards_per_gpu[{node!r}]", n, 0, open_low=True) for node, n in given.items()}
+    return check_number("shards_per_gpu", given, 0, open_low=True)
+
+
+def _column_names(columns: object) -> list[str]:
+    """Names of columns, of a list or as one text."""
+    names = columns.split(",") if isinstance(columns, str) else check_list("columns", columns, "names")
+    if not all(isinstance(name, str) and name.strip() for name in names):
+        raise InputError(
+            f"columns must be names, as 'jobid,user,...' (--columns jobid,user,...); got {shorten(repr(columns))}."
+        )
+    return names
+
+
+def refuse_columns(name: str, source: str) -> NoReturn:
+    """Refuse names of columns for a log of another format than sacct's."""
+    raise InputError(f"columns= names those of a dump of sacct; the format of {source!r} is {name!r}.")
+
+
+def refuse_shares(shares: Mapping[str, float], name: str, source: str) -> None:
     """Refuse shares where they would not count."""
-    if gpu_share and FORMATS[name].read not in (slurm.sacct, schedulers.slurmdbd, scheduled):
+    if shares and (name == USAGE_ONLY or FORMATS[name].read not in (slurm.sacct, schedulers.slurmdbd, scheduled)):
         problem = f"gpu_share= is for logs that name devices; {source!r} ({name}) has numbers of GPUs"
         raise InputError(f"{problem}. Give it where the log of the scheduler is read, or leave it out.")
 

@@ -45,6 +45,10 @@ _OUTPUTS = {
         "server_priv/accounting of PBS, or accounting of Grid Engine",
     ),
     "condor_q": (r"-- Schedd|\s*ID +OWNER +SUBMITTED", "condor_history -json"),
+    "condor_history -af": (
+        r"\d+[ ,.]+\d+[ ,]+[A-Za-z]\S*[ ,].*\b1\d{9}\b",
+        "condor_history -af:h, which has a header, -json or -long",
+    ),
     "flux jobs": (r'\s*\{[\s\S]*"t_(?:submit|run|cleanup)"', _TABLE),
     "ray list jobs": (r'\s*[\[{][\s\S]*"submission_id"', _TABLE),
     "aws batch": (r'\s*\{[\s\S]*"(?:jobArn|jobSummaryList)"', _TABLE),

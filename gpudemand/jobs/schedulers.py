@@ -18,7 +18,7 @@ from gpudemand._array import STRING
 from gpudemand._validation import InputError
 from gpudemand.jobs.columns import LogColumns, canonical_status, map_unique, start_unstarted_at_end
 from gpudemand.jobs.files import LIMITS, Limits, TextTable, first_bytes, line_blocks, read_json, read_table
-from gpudemand.jobs.plausibility import not_counted
+from gpudemand.jobs.plausibility import not_counted, unused_shares
 from gpudemand.jobs.times import EPOCH
 from gpudemand.units import RESERVATIONS, format_number_of, gpu_share, parse_slurm_seconds
 
@@ -49,6 +49,7 @@ def scheduled(log: LogColumns) -> pd.DataFrame:
     )
     unknown = other & ~jobs["gpu_type"].str.lower().isin([*log.gpu_share])
     log.doubts += log.table.header.get("doubts", "").splitlines()
+    log.doubts += unused_shares(log.gpu_share, jobs["gpu_type"].dropna().unique())
     if unknown.any():
         names = sorted(set(jobs["gpu_type"][unknown]))
         log.doubts.append(not_counted(names, worth="1/81920" if names[0] == _MEMORY else "1"))
@@ -427,7 +428,11 @@ def _classads(path: Path, limits: Limits) -> Iterator[tuple[int, Record]]:
 
 def _rows(path: Path, limits: Limits) -> list[tuple[int, Record]]:
     """Rows of a table with a header, separated by commas or by blanks."""
-    if "," in first_bytes(path).partition("\n")[0]:
+    header = first_bytes(path).partition("\n")[0]
+    if not re.search(r"\bClusterId\b", header, re.IGNORECASE):
+        how = "print one with condor_history -af:h, take -json or -long, or write one into the first line of CSV"
+        raise InputError(f"{path.name!r} has no header with ClusterId, as -af alone prints none; {how}.")
+    if "," in header:
         table = read_table(path, limits)
         return list(zip(table.lines.tolist(), table.rows.to_pylist(), strict=True))
     lines = [line.split() for _, block in line_blocks(path, limits) for line in block.to_pylist()]
@@ -687,11 +692,9 @@ def slurmdbd(log: LogColumns) -> pd.DataFrame:
     gres/gpu, unless `gpu_share` names others.
     """
     ids = [name for name in log.gpu_share if name.isdecimal()] or ["1001"]
-    counts = map_unique(
-        _dbd_text(log, "tres_alloc").fillna(_dbd_text(log, "tres_req")),
-        lambda text: _dbd_gpus(text, log, ids),
-        "float64",
-    )
+    lists = _dbd_text(log, "tres_alloc").fillna(_dbd_text(log, "tres_req"))
+    counts = map_unique(lists, lambda text: _dbd_gpus(text, log, ids), "float64")
+    log.doubts += unused_shares(log.gpu_share, {each for text in lists.dropna().unique() for each in _dbd_counts(text)})
     if not any(name.isdecimal() for name in log.gpu_share):
         log.doubts.append(
             "resources are numbers in this table: 1001 counts as gres/gpu, others do not. `select id, type, name from "
@@ -729,6 +732,11 @@ def _dbd_text(log: LogColumns, name: str) -> pd.Series:
     return text.mask(text.isin(["NULL", r"\N"]).to_numpy(dtype=bool))
 
 
+def _dbd_counts(text: str) -> dict[str, str]:
+    """Counts of a list of resources by their numbers."""
+    return dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+
+
 def _dbd_gpus(text: str, log: LogColumns, ids: Sequence[str]) -> float:
-    counts = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+    counts = _dbd_counts(text)
     return sum(float(counts.get(each, 0)) * log.gpu_share.get(each, 1.0) for each in ids)

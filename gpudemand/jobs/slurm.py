@@ -31,7 +31,7 @@ from gpudemand.jobs.files import (
     read_json,
     say_if_cut_off,
 )
-from gpudemand.jobs.plausibility import not_counted
+from gpudemand.jobs.plausibility import not_counted, unused_shares
 from gpudemand.jobs.schema import EARLIEST, RAN_UNTIL
 from gpudemand.units import format_number_of, gpu_share, parse_slurm_seconds, slice_shares
 
@@ -85,9 +85,10 @@ def count_tres(tres: str, shards_per_gpu: float = math.nan, shares: Mapping[str,
     if any(math.isnan(n) for counts in found.values() for n in counts.values()):
         return GpuCount(math.nan, None, math.nan)
     total = {kind: max(counts.get("", 0.0), sum(typed[kind].values())) for kind, counts in found.items()}
-    parts = total["shard"] / shards_per_gpu if found["shard"] else 0.0
+    shard = given.get("shard")
+    parts = total["shard"] / shards_per_gpu if shard is None else total["shard"] * float(shard)
     # Slurm's documentation advises a count of 100 a GPU, so that requests of MPS are percentages.
-    parts += total["mps"] / 100
+    parts = (parts if found["shard"] else 0.0) + total["mps"] * float(given.get("mps", Fraction(1, 100)))
     whole = [kind for kind in found if kind not in _PARTS]
     gpus = sum((Fraction(total[kind]) * given.get(kind, 1) for kind in whole), Fraction())
     gpus += sum(
@@ -293,14 +294,14 @@ _NAMES |= {"tres_alloc": "AllocTRES", "time_limit": "Timelimit", "submit_time": 
 _NAMES |= {"eligible_time": "Eligible", "end_time": "End", "time": "Elapsed", "nodes": "NNodes", "st": "State"}
 
 
-def open_sacct(path: Path, limits: Limits = LIMITS, columns: str | None = None) -> TextTable:
+def open_sacct(path: Path, limits: Limits = LIMITS, columns: Sequence[str] | None = None) -> TextTable:
     """Read a dump with fields separated by vertical bars, or JSON; `columns`: those of one without a header."""
     head = first_bytes(path).lstrip()
     if head.startswith("{"):
         return _from_json(path, limits)
     say_if_cut_off(path)
     if columns is not None:
-        asked = [name.partition("%")[0].strip() for name in columns.split(",")]
+        asked = [name.partition("%")[0].strip() for name in columns]
         return read_headerless(path, [_NAMES.get(name.lower(), name) for name in asked], limits, "|", mend_rows)
     if re.match(r"\d+[\d_.\[\]\w-]*\|", head):
         problem = f"{path.name!r} has no header: run sacct without --noheader (-n)"
@@ -572,14 +573,15 @@ def _not_understood(lists: Collection[str], found: pd.DataFrame, log: LogColumns
     """What in the lists of resources may be GPUs and does not count as such, or not as it should."""
     known = {*ACCELERATORS, *_PARTS, *_OTHER_GRES, *log.gpu_share}
     names = sorted({name for text in lists for name in _SITE_GRES.findall(text) if name.lower() not in known})
-    counts = (named for text in lists for named in _counts_by_kind(text, log.gpu_share).values())
-    types = {name for named in counts for name, number in named.items() if number > 0}
+    counts = [entry for text in lists for entry in _counts_by_kind(text, log.gpu_share).items()]
+    types = {name for _, named in counts for name, number in named.items() if number > 0}
+    devices = {name for kind, named in counts if named for name in (kind, *named)}
+    said = unused_shares(log.gpu_share, {*devices, *names})
     slices = [
         name
         for name in sorted(types)
         if _LIKE_SLICE.search(name) and name.lower() not in log.gpu_share and slice_shares(name) is None
     ]
-    said = []
     if names:
         said.append(not_counted(names, "gres/"))
     if slices:

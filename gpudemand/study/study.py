@@ -262,17 +262,17 @@ class Study:
         """Waits as they were."""
         return compute_waits(self.source, self.usage_tables, self.settings)
 
-    @property
+    @result
     def waits(self) -> pd.DataFrame:
         """Waits by the size of a job: the first row ``all``, then a row per number of GPUs."""
-        return self.wait_tables.table.copy()
+        return self.wait_tables.table
 
     @cached_property
     def idle_tables(self) -> dict[str, pd.DataFrame]:
         """GPU-hours held at little utilization, by key."""
         return idle_hours(self.source)
 
-    @property
+    @result
     def idle(self) -> pd.DataFrame:
         """GPU-hours held at under 5, 20 and 50 % utilization; see `idle_table`.
 
@@ -295,10 +295,10 @@ class Study:
         self.begin("Segmenting users")
         return segment_users(self.source)
 
-    @property
+    @result
     def segments(self) -> pd.DataFrame:
         """Segments of users, the largest first; see `segment_profiles`."""
-        return self.user_segments.profiles.copy()
+        return self.user_segments.profiles
 
     @result
     def run_time_ratios(self) -> pd.DataFrame:
@@ -321,10 +321,10 @@ class Study:
         self.begin("Backtesting forecasters")
         return select_and_forecast(total, settings.horizon, settings.service_level, candidates)
 
-    @property
+    @result
     def trust(self) -> pd.DataFrame:
         """Errors and coverage of each method on windows that the selection did not see."""
-        return self.selected.scores.copy()
+        return self.selected.scores
 
     @result
     def events(self) -> pd.DataFrame:
@@ -397,7 +397,7 @@ class Study:
         installed = installed_now(self.settings, self.usage_tables.max_held, self.demand.forecast)
         return plan_for_waits(self.need, installed, self.settings)
 
-    @property
+    @result
     def wait_plan(self) -> pd.DataFrame:
         """Waits by number of GPUs; see `WaitPlan.to_frame`."""
         return self.queue_plan.to_frame()
@@ -410,14 +410,13 @@ class Study:
         hourly = hourly_demand(self.source, self.settings)
         return plan_requirement(forecast, self.usage_tables.max_held, self.settings, hourly)
 
-    @property
+    @result
     def plan(self) -> pd.DataFrame:
         """GPUs required against GPUs installed: a row for the mean, and one for the peak or for waits.
 
         Where each cluster is a pool of its own, a row for all as one pool, and one for each cluster.
         """
-        plan = self.cluster_plans.table if self.settings.pool == "cluster" else self.requirement.summary
-        return plan.copy()
+        return self.cluster_plans.table if self.settings.pool == "cluster" else self.requirement.summary
 
     @cached_property
     def gpu_type_plans(self) -> GpuTypePlans:
@@ -503,7 +502,7 @@ class Study:
         cost = installed_cost(settings.installed, settings.prices, cast("PricePair | None", mean.prices))
         return compare_orders(self.requirement, self.need, waits, end, mean, cost)
 
-    @cached_property
+    @result
     def purchase_mix(self) -> pd.DataFrame:
         """Cheapest mix of reserved and on-demand GPUs, by type where prices are."""
         if isinstance(self.settings.prices, Mapping) and (pools := self._pool_plans) is not None:
@@ -523,10 +522,10 @@ class Study:
         self.begin("Comparing purchases")
         return PurchaseComparison(self, self._options)
 
-    @property
+    @result
     def purchases(self) -> pd.DataFrame:
         """GPUs, waits, energy and cost of each of `options`; see `compare_purchases`."""
-        return self.purchase_comparison.table.copy()
+        return self.purchase_comparison.table
 
     @property
     def _at_mean_prices(self) -> Settings:
@@ -547,10 +546,10 @@ class Study:
         pools = None if apart is None else apart.pools
         return BaseCase(self.source, self.requirement, self.need, self.selected, self.settings, pools)
 
-    @property
+    @result
     def scenarios(self) -> pd.DataFrame:
         """GPUs required with more growth, fewer or more users."""
-        return self.scenario_plans.table.copy()
+        return self.scenario_plans.table
 
     def what_if(self, scenarios: Mapping[str, Scenario], *, costs: JobCosts | None = None) -> pd.DataFrame:
         """GPUs required if the work of the log changes, for the target that the order is for; programmes stay.
@@ -584,7 +583,7 @@ class Study:
         >>> print(round(found["doubled"] / found["base case"], 1))
         2.0
         """
-        return compare_scenarios(self._base_case, check_scenarios(scenarios), costs)
+        return shown_as_html(compare_scenarios(self._base_case, check_scenarios(scenarios), costs))
 
     @result
     def headline(self) -> dict[str, object]:

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from gpudemand._array import FloatArray, IntArray
-from gpudemand._validation import InputError, require_names
+from gpudemand._validation import InputError, is_out_of_memory, require_names
 from gpudemand.jobs import schema
 from gpudemand.jobs.columns import DURATION, FLOAT_NAME, NO_LIMIT, NUMBER, STATUS_OF_WORD, path_part_sql, unread_cells
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, csv_batches, open_parquet
@@ -345,6 +345,8 @@ class JobLogQuery:
             self._create_runs_view(by, pending)
             self._bounds = _checked_bounds(self._db, path.name)
         except duckdb.Error as error:
+            if is_out_of_memory(error):
+                raise
             said = str(error).splitlines()[0][:160]
             raise InputError(f"{path.name} cannot be read as {suffix[1:]}: {said}") from error
         warn_doubts(doubts, path.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from gpudemand.jobs.files import (
     read_table,
 )
 from gpudemand.jobs.log_formats import read_prometheus
-from gpudemand.jobs.read import USAGE_ONLY, read_jobs
+from gpudemand.jobs.read import USAGE_ONLY, check_shares, read_jobs, refuse_columns, refuse_shares
 from gpudemand.jobs.schema import DOUBTS
 from gpudemand.jobs.slurm import changes
 from gpudemand.jobs.table import saved_attrs, warn_doubts
@@ -277,19 +277,23 @@ def read_log(
     origin: object = None,
     limits: Limits | None = LIMITS,
     gpu_share: Mapping[str, float] | None = None,
-    columns: str | None = None,
+    columns: str | Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """Read a job log or, where that is all that there is, usage over time: of Prometheus, a store of it, or a file.
 
     Parameters are those of `read_jobs`. Canonical files with ``unique_id``, ``ds`` and ``y`` hold usage.
     """
     if format == "canonical" and is_store(path) and not read_store(path).months("jobs"):
+        refuse_shares(check_shares(gpu_share), USAGE_ONLY, path.name)
         return pulled_usage(path, by="namespace/gpu_type", tz=tz or "UTC")
     bounds = limits or NO_LIMITS
     if format == "canonical" and path.is_fifo():
         with as_file(path, bounds) as file:
             return read_log(file, tz=tz, origin=origin, limits=limits, gpu_share=gpu_share, columns=columns)
     if format == USAGE_ONLY or (format == "canonical" and set(_COLUMNS) <= {*_names(path, bounds)}):
+        refuse_shares(check_shares(gpu_share), format, path.name)
+        if columns is not None:
+            refuse_columns(format, path.name)
         return read_usage(path, format, tz=tz, limits=limits)
     return read_jobs(path, format=format, tz=tz, origin=origin, limits=limits, gpu_share=gpu_share, columns=columns)
 

@@ -823,7 +823,7 @@ def _true(net: nn.Module, x: Any) -> tuple[float, Any]:
     return float(counter.get_total_flops()), out
 
 
-@pytest.mark.parametrize("block", slow_where(lambda block: block > 0, range(7)))
+@pytest.mark.parametrize("block", slow_where(lambda block: block > 0, range(10)))
 def test_random_networks_are_counted_right_and_left_as_they_were(block: int) -> None:
     slowest = 0.0
     for seed in range(20 * block, 20 * block + 20):

@@ -56,6 +56,7 @@ def traces(monkeypatch):
         ({"precision": "fp61"}, "precision='fp61' is not known"),
         ({"optimizer": "adma"}, "Did you mean 'adam'"),
         ({"layout": "nhwc"}, "layout='nhwc' is not known"),
+        ({"checkpointing": "some"}, "checkpointing='some' is not known; it is 'none', 'selective' or 'full'"),
         ({"execution": "jit"}, "execution='jit' is not known"),
         ({"mode": "infer"}, "Did you mean 'inference'"),
         ({"mode": "inference", "checkpointing": True}, "leave out checkpointing"),
@@ -72,6 +73,15 @@ def test_invalid_jobs_are_rejected(net, wrong, message):
     with pytest.raises(InputError, match=message) as caught:
         TrainingJob(**{"model": net, "input_shape": (3, 8, 8), **wrong})
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "level"), [("none", False), (False, False), (True, "full"), ("full", "full"), (None, None)]
+)
+def test_a_level_of_checkpointing_is_called_as_tables_of_layouts_call_it(net, given, level) -> None:
+    run = TrainingJob.from_config("llama-3-8b", 512, device="H100", checkpointing=given)
+    assert run.checkpointing == level
+    assert TrainingJob(net, (3, 8, 8), checkpointing=given).checkpointing == bool(level)
 
 
 @pytest.mark.parametrize(

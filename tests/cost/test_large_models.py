@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, UnlikelyCostWarning
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_candidates import assumptions, candidates
 from gpudemand.cost.large_memory import (
@@ -599,6 +600,18 @@ def test_measured_jobs_of_ones_own_calibrate_those_alike_the_most():
         assert (width < np.log(before[f"{target}-hi-90"] / before[f"{target}-lo-90"])).all()
     again = model.calibrate(own, [np.nan]).predict([own, near, far])
     pd.testing.assert_frame_equal(again, before)
+
+
+def test_measured_runs_in_another_unit_are_said():
+    model, job = CostModel.load(), TrainingJob.from_config("llama-3-8b", 4096, device="H100", micro_batch=1, n_gpus=8)
+    before = model.predict(job).iloc[0]
+    with pytest.warns(UnlikelyCostWarning, match="step_time_s of 1 job is over 100 times off .* must be in seconds"):
+        model.calibrate(job, 1000 * before["step_time_s"])
+    with pytest.warns(UnlikelyCostWarning, match="memory_gib of 1 job is over 100 times off .* must be in GiB"):
+        model.calibrate(job, before["step_time_s"], 1024 * before["memory_gib"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.calibrate(job, 20 * before["step_time_s"], before["memory_gib"])
 
 
 @pytest.mark.parametrize(

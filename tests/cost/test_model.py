@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 
 from gpudemand import CostModel, TrainingJob
 from gpudemand._files import write_manifest
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, UnlikelyCostWarning
 from gpudemand.cost import networks
 from gpudemand.cost.model import memory_inputs, step_time_inputs
 
@@ -99,6 +100,17 @@ def test_one_measured_job_calibrates_a_device(model, jobs, tmp_path):
     own.calibrate(job, 3 * before)
     assert own.predict(job)["step_time_s"][0] == pytest.approx(3 * before, rel=0.2)
     assert own.predict(jobs[4])["step_time_s"][0] == model.predict(jobs[4])["step_time_s"][0]
+
+
+@pytest.mark.parametrize("by", [1000, 1 / 1000])
+def test_a_measured_step_in_another_unit_is_said(model, jobs, tmp_path, by):
+    own, job = CostModel.load(model.save(tmp_path)), _with(jobs[4], device="L4")
+    before = own.predict(job)["step_time_s"][0]
+    with pytest.warns(UnlikelyCostWarning, match="step_time_s of 1 job is over 100 times off .* must be in seconds"):
+        own.calibrate(job, by * before)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        own.calibrate(job, 20 * before)  # what was told before is no measure of what is told now
 
 
 def _with(job, **changes):

@@ -213,6 +213,8 @@ def test_missing_precisions_are_rejected():
     assert device("Xeon Platinum 8380").peak("bf16") == device("Xeon Platinum 8380").peak("fp32")
     with pytest.raises(InputError, match="it can in fp32, bf16"):
         device("AMD EPYC").peak("amp")
+    with pytest.raises(InputError, match=r"it can in fp32, tf32, fp16, bf16, and jobs from a configuration in fp8\.$"):
+        device("H100").peak("fp4")
     with pytest.raises(InputError, match="Did you mean 'bf16'"):
         device("T4").peak("bf61")
     assert all(np.isfinite(device(name).peak(p)) for name in TABLE.index for p in device(name).precisions)

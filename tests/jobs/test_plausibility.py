@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,7 @@ import pandas as pd
 import pytest
 
 from gpudemand import idle_table, pull_slurm, usage_series, write_jobs
-from gpudemand._validation import RejectedRowsWarning, UnlikelyJobsWarning
+from gpudemand._validation import InputError, RejectedRowsWarning, UnlikelyJobsWarning
 from gpudemand.bulk import open_parts, split_log
 from gpudemand.datasets import load_jobs_sample
 from gpudemand.jobs import read_jobs
@@ -78,6 +80,44 @@ def test_a_resource_of_another_name_is_said_and_counts_when_told(write) -> None:
         assert listed(write, "gres/gpu=1", "gres/accel=2,gres/craynetwork=1")["gpus"].tolist() == [1, 0]
     text = f"JobID|User|State|Submit|Start|End|AllocTRES\n1|u|COMPLETED|{TIMES}|gres/accel=2,gres/gpu:a100l.1=4\n"
     assert read_jobs(write(text), "sacct", tz="UTC", gpu_share={"accel": 1, "a100l.1": 1 / 8})["gpus"].tolist() == [2.5]
+
+
+SLICES = f"JobID|User|State|Submit|Start|End|AllocTRES\n1|u|COMPLETED|{TIMES}|gres/gpu=2,gres/gpu:a100l.1=2\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("a100l1", "Did you mean 'a100l.1'?"), ("v3-8", "It has 'a100l.1', 'gpu'.")]
+)
+def test_a_share_of_a_type_that_no_device_has_is_said(write, name: str, hint: str) -> None:
+    with pytest.warns(UnlikelyJobsWarning, match=re.escape(f"names {name!r}, which no device of this log has. {hint}")):
+        assert read_jobs(write(SLICES), "sacct", tz="UTC", gpu_share={name: 1 / 8})["gpus"].tolist() == [2]
+
+
+def test_shares_that_count_are_not_said_to_be_unused(write) -> None:
+    shares = {"A100L.1": Fraction(1, 8), "gpu": 1}
+    jobs = read_jobs(write(SLICES), "sacct", tz="UTC", gpu_share=shares)
+    assert (jobs["gpus"].tolist(), doubts(jobs.attrs)) == ([1 / 4], [])
+    parts = SLICES.replace("gres/gpu=2,gres/gpu:a100l.1=2", "gres/shard=2,gres/mps=50")
+    jobs = read_jobs(write(parts), "sacct", tz="UTC", gpu_share={"shard": 1 / 4, "mps": 1 / 200})
+    assert (jobs["gpus"].tolist(), doubts(jobs.attrs)) == ([3 / 4], [])
+
+
+@pytest.mark.parametrize("share", [["a100l.1"], 0.5, "a100l.1=1/8", {7: 1}, {"A100": 1, "a100": 0.5}])
+def test_shares_by_no_name_of_a_type_are_refused(write, share: object) -> None:
+    with pytest.raises(InputError, match=r"gpu_share (must map names of types to shares|has a type twice)"):
+        read_jobs(write(SLICES), "sacct", tz="UTC", gpu_share=share)
+
+
+@pytest.mark.parametrize("share", [-1, float("nan"), float("inf"), 1001, "1/8", None, True])
+def test_a_share_that_is_none_is_refused_and_not_the_job(write, share: object) -> None:
+    with pytest.raises(InputError, match=r"gpu_share\['a100l.1'\] must be a number of at least 0 and at most 1000"):
+        read_jobs(write(SLICES), "sacct", tz="UTC", gpu_share={"a100l.1": share})
+
+
+@pytest.mark.parametrize("shards", [0, -4, "four", {"n1": 0}])
+def test_shards_of_no_size_are_refused(write, shards: object) -> None:
+    with pytest.raises(InputError, match=r"shards_per_gpu.* must be a number above 0"):
+        read_jobs(write(SLICES), "sacct", tz="UTC", shards_per_gpu=shards)
 
 
 def test_names_of_slices_as_sites_write_them(write) -> None:

@@ -11,6 +11,7 @@ import pytest
 import gpudemand as gd
 from gpudemand._validation import InputError, RejectedRowsWarning, UnlikelyJobsWarning
 from gpudemand.jobs.schedulers import _lsf_gpus
+from gpudemand.usage.read import read_log
 
 SAMPLES = Path(__file__).parent / "fixtures" / "schedulers"
 DAY = "2026-03-01 "
@@ -219,6 +220,11 @@ def test_shares_that_would_not_count_are_refused(write) -> None:
     text = "user,start,end,gpus\nu,2026-03-01T08:00:00Z,2026-03-01T09:00:00Z,2\n"
     with pytest.raises(InputError, match="gpu_share= is for logs that name devices"):
         gd.read_jobs(write(text), gpu_share={"accel": 1})
+    usage = write("unique_id,ds,y\nu,2026-03-01T08:00:00Z,2\n")
+    with pytest.raises(InputError, match="gpu_share= is for logs that name devices"):
+        read_log(usage, gpu_share={"accel": 1})
+    with pytest.raises(InputError, match="columns= names those of a dump of sacct"):
+        read_log(usage, columns="jobid,user")
 
 
 def test_requested_times() -> None:
@@ -241,6 +247,8 @@ def test_the_table_of_slurms_database() -> None:
     assert jobs["status"].tolist() == ["completed", "running", "pending"]
     assert jobs["submit"].dt.strftime("%H:%M").tolist() == ["08:00", "08:00", "08:01"]
     assert gd.read_jobs(SAMPLES / "slurmdbd.csv", gpu_share={"1002": 1})["gpus"].tolist() == [2, 0, 0]
+    with pytest.warns(UnlikelyJobsWarning, match="names '1003', which no device of this log has. Did you mean '100"):
+        assert gd.read_jobs(SAMPLES / "slurmdbd.csv", gpu_share={"1003": 1})["gpus"].tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("nothing", ["", "NULL", r"\N"])
@@ -281,13 +289,26 @@ def test_the_json_of_sacct_and_squeue() -> None:
     assert queue["end"].isna().all()
 
 
+@pytest.mark.parametrize("name", ["htcondor.txt", "htcondor.csv"])
+def test_a_history_of_htcondor_without_a_header_is_refused_with_how_to_print_one(write, name: str) -> None:
+    path = write((SAMPLES / name).read_text().partition("\n")[2])
+    with pytest.raises(InputError, match=r"no header with ClusterId.*condor_history -af:h, take -json or -long"):
+        gd.read_jobs(path, "htcondor")
+    with pytest.raises(InputError, match=r"looks like the output of condor_history -af; .* condor_history -af:h"):
+        gd.read_jobs(path)
+
+
 def test_a_dump_of_sacct_without_a_header(write) -> None:
     times = "2026-03-01T08:00:00|2026-03-01T08:00:00|2026-03-01T10:00:00"
     path = write(f"12|u1|a|1|COMPLETED|{times}|cpu=8,gres/gpu=2\n13_2|x|a|2|COMPLETED|{times}|gres/gpu=2\n")
     with pytest.raises(InputError, match=r"no header: run sacct without --noheader \(-n\)"):
         gd.read_jobs(path, "sacct", tz="UTC")
     names = "jobid%20,user,account,gid,state,submit,start,end,alloctres"
-    assert gd.read_jobs(path, "sacct", tz="UTC", columns=names)["gpus"].tolist() == [2, 2]
+    for given in (names, names.split(","), tuple(names.split(","))):
+        assert gd.read_jobs(path, "sacct", tz="UTC", columns=given)["gpus"].tolist() == [2, 2]
+    for none in (5, [1, 2], [], "", ["jobid", ""]):
+        with pytest.raises(InputError, match=r"columns (must be|is empty)"):
+            gd.read_jobs(path, "sacct", tz="UTC", columns=none)
     with pytest.raises(InputError, match="columns= names those of a dump of sacct"):
         gd.read_jobs(path, "focus", columns=names)
 
