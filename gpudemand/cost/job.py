@@ -15,6 +15,7 @@ from gpudemand._validation import InputError, check_choice, check_number, stack_
 from gpudemand.cost._surroundings import content_of, fields_of
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, OPTIMIZERS
+from gpudemand.cost.host import check_host_seconds
 from gpudemand.cost.operators import HALF
 from gpudemand.cost.parallel import LoRA, Parallel
 from gpudemand.cost.tracing import plain_shape, read_inputs
@@ -183,6 +184,9 @@ class TrainingJob:
         5) or in one kernel for all. None is a loop in plain kernels that are not compiled, unless experts are divided.
     stack_year : float, optional
         Of a `Transformer`, the year in which its software was released: fused stacks become faster year by year.
+    host : float or str, optional
+        Of a traced network on GPUs, the machine that launches its kernels, as for `CostModel.load`: seconds a launch,
+        or a GPU whose measured hosts it is like. None is that of the cost model.
 
     Raises
     ------
@@ -225,6 +229,7 @@ class TrainingJob:
     kernels: str | None = None
     experts: str | None = None
     stack_year: float | None = None
+    host: float | str | None = None
 
     def __post_init__(self) -> None:
         self._set("device", device(self.device))
@@ -255,6 +260,10 @@ class TrainingJob:
             raise InputError(f"checkpointing={self.checkpointing!r} is not known; it is none, 'selective' or 'full'.")
 
     def _check_transformer(self) -> None:
+        if self.host is not None:
+            raise InputError(
+                "host is for traced networks; formulas of jobs from a configuration know none: leave it out."
+            )
         if self.mode != "training":
             raise InputError("serving is not predicted from a configuration; trace the module for one forward pass.")
         if self.hardware.kind == "cpu":
@@ -291,6 +300,7 @@ class TrainingJob:
         if self.global_batch is not None:
             raise InputError("global_batch is for jobs from a configuration; give batch_size=, of one GPU.")
         self._check_gpus()
+        self._check_host()
         if self.mode == "inference":
             self._check_inference()
         if self.input_shape is not None:
@@ -315,6 +325,16 @@ class TrainingJob:
                 "a traced network can be sharded and accumulated, but not split by tensor, pipeline, context or "
                 "expert; a job from a configuration can."
             )
+
+    def _check_host(self) -> None:
+        if self.host is None:
+            return
+        if self.hardware.kind == "cpu":
+            raise InputError(f"{self.hardware.name} is a CPU, which launches no kernels on another device; drop host=.")
+        if isinstance(self.host, str):
+            device(self.host)  # raises for an unknown name; whether a host was measured with it, the cost model knows
+        else:
+            check_host_seconds(self.host)
 
     def _check_inference(self) -> None:
         if self.checkpointing:

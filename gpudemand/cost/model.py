@@ -466,8 +466,14 @@ class CostModel:
         """Who predicts which of the jobs: the predictor, their positions, and what it takes of each."""
         listed = listed_jobs(jobs)
         large = [row for row, job in enumerate(listed) if job.run is not None]
-        traced = [row for row, job in enumerate(listed) if job.run is None]
-        own = [(_TracedNetworks(self._model, effect), traced, [listed[row] for row in traced])] if traced else []
+        traced: dict[float | str | None, list[int]] = {}
+        for row, job in enumerate(listed):
+            if job.run is None:
+                traced.setdefault(job.host, []).append(row)
+        own: list[tuple[Any, list[int], list[Any]]] = []
+        for host, rows in traced.items():
+            model = self if host is None else self.on_one_host(host)
+            own.append((_TracedNetworks(model._model, effect), rows, [listed[row] for row in rows]))
         return [*own, *([(self.large_models, large, [listed[row].run for row in large])] if large else [])]
 
     @functools.cached_property

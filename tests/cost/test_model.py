@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -291,3 +292,37 @@ def test_tf32_takes_no_longer_than_single_precision(device):
     slow = 2.0 * table.loc[0, "step_time_s"]
     bundled.calibrate(jobs[1], slow)
     assert bundled.predict(jobs[1])["step_time_s"][0] == pytest.approx(slow, rel=0.2)
+
+
+def test_a_job_may_state_its_host():
+    small = TrainingJob(network(16, 2), (3, 8, 8), batch_size=2, device="A100")
+    jobs = [replace(small, host=host) for host in (None, 1e-4, "H200", 1e-4)]
+    jobs.insert(1, TrainingJob.from_config("bert-base", 128, device="A100", micro_batch=1))
+    model = CostModel.load()
+    told = [model, None, *(CostModel.load(host=host) for host in (1e-4, "H200", 1e-4))]
+    found = model.predict(jobs)
+    assert found.index.tolist() == list(range(5))
+    for row in (0, 2, 3, 4):
+        pd.testing.assert_frame_equal(found.iloc[[row]].reset_index(drop=True), told[row].predict(small))
+    assert found["step_time_s"][2] > 3 * found["step_time_s"][0]
+    assert model.fits(jobs[2]) == model.fits(small)
+
+
+@pytest.mark.parametrize(
+    ("device", "host", "reason"),
+    [
+        ("A100", 0, "host must be a number above 0"),
+        ("A100", 2.0, "at most 0.001"),
+        ("A100", [1e-5], "host must be a number"),
+        ("A100", "no such GPU", "no such GPU"),
+        ("AMD EPYC", 1e-5, "is a CPU, which launches no kernels"),
+    ],
+)
+def test_a_host_that_cannot_be_is_rejected(device, host, reason):
+    with pytest.raises(InputError, match=reason):
+        TrainingJob(network(16, 1), (3, 8, 8), device=device, host=host)
+
+
+def test_a_host_is_of_traced_networks_only():
+    with pytest.raises(InputError, match="host is for traced networks"):
+        TrainingJob.from_config("bert-base", 128, device="A100", host=1e-5)
