@@ -512,6 +512,9 @@ class CostModel:
     def breakdown(self, job: TrainingJob) -> MemoryBreakdown:
         """Simulated memory of a job by purpose, as a table that prints.
 
+        Of a job from a configuration that leaves options open, in the likeliest way to fill them in, which the title
+        names; `predict` is a mean over all ways.
+
         Parameters
         ----------
         job : TrainingJob

@@ -464,6 +464,18 @@ def test_the_breakdown_prints_and_adds_up(model):
     assert "zero3" in repr(found)
 
 
+def test_the_breakdown_names_what_it_fills_in(model):
+    options = {"device": "H100", "n_gpus": 8, "micro_batch": 1, "optimizer": "adamw"}
+    job = TrainingJob.from_config("llama-3-8b", 4096, parallel=Parallel(sharding="fsdp"), **options)
+    found, stated = model.breakdown(job), model.breakdown(replace(job, checkpointing=False))
+    assert found.title == f"{stated.title}; likeliest of 2 ways: checkpointing none"
+    assert found.device_gib == stated.device_gib
+    memory = model.predict([job, replace(job, checkpointing=False)])["memory_gib"]
+    assert memory[0] < memory[1] == pytest.approx(stated.device_gib)
+    assert "likeliest" not in model.breakdown(replace(job, checkpointing="full")).title
+    assert "micro-batch" in model.breakdown(replace(job, micro_batch=None)).title.split("ways: ")[1]
+
+
 def test_layouts_that_fit_fastest_first():
     job = TrainingJob.from_config("llama-3-70b", 4096, device="H100", n_gpus=64, global_batch=128)
     table = suggest_layouts(job)
