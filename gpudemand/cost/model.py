@@ -499,13 +499,19 @@ class CostModel:
         ----------
         job : TrainingJob
         probability : float, default=0.95
+            Above 0 and below 1: no batch is certain to fit, and any might.
 
         Returns
         -------
         int
             Samples on each GPU at once, of a `Transformer` on each replica; 0 if not even one fits.
+
+        Raises
+        ------
+        InputError
+            For a probability out of range.
         """
-        share = check_number("probability", probability, 0, 1)
+        share = check_number("probability", probability, 0, 1, open_low=True, open_high=True)
         ((predictor, _, (only,)),) = self._by_predictor(_only(job))
         return int(predictor.max_batch_size(only, share))
 

@@ -123,7 +123,7 @@ def _with(job, **changes):
         (lambda m, j, c: m.calibrate(j[:2], [1.0, "fast"]), "step_time_s holds 1 values that are not finite"),
         (lambda m, j, c: m.fits(j[:2]), "one TrainingJob is needed; got 2"),
         (lambda m, j, c: m.max_batch_size(j[:2]), "one TrainingJob is needed; got 2"),
-        (lambda m, j, c: m.max_batch_size(j[0], probability=95), "probability must be a number of at least 0"),
+        (lambda m, j, c: m.max_batch_size(j[0], probability=95), "probability must be a number above 0 and below 1"),
     ],
 )
 def test_invalid_input_is_rejected(model, jobs, costs, call, reason):
@@ -326,3 +326,12 @@ def test_a_host_that_cannot_be_is_rejected(device, host, reason):
 def test_a_host_is_of_traced_networks_only():
     with pytest.raises(InputError, match="host is for traced networks"):
         TrainingJob.from_config("bert-base", 128, device="A100", host=1e-5)
+
+
+@pytest.mark.parametrize("probability", [0, 1])
+@pytest.mark.parametrize("kind", ["traced", "configuration"])
+def test_a_largest_batch_needs_a_probability_that_leaves_a_doubt(probability, kind):
+    job = TrainingJob.from_config("bert-base", 128, device="A100")
+    job = TrainingJob(network(16, 1), (3, 8, 8), device="A100") if kind == "traced" else job
+    with pytest.raises(InputError, match="probability must be a number above 0 and below 1"):
+        CostModel.load().max_batch_size(job, probability)
