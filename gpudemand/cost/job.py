@@ -695,14 +695,15 @@ def split_batch(
     """Samples at once and how often before a step, one of which may follow from the samples a step, called `name`."""
     if total is None:
         return micro, times
+    given = {"micro_batch": micro, "accumulate": times, "data": replicas if replicas > 1 else None}
     if micro is not None:
         times = times or max(total // (micro * replicas), 1)
     elif times is not None:
         micro = total // (times * replicas)
     if micro is not None and micro * (times or 1) * replicas != total:
-        shown = f"micro_batch={micro} x accumulate={times}" if micro else f"a multiple of accumulate={times}"
-        shown += f" x data={replicas}" if replicas > 1 else ""
-        raise InputError(f"{name}={total} is not {shown}; change one of them, or leave one out.")
+        shown = " x ".join(f"{option}={number}" for option, number in given.items() if number is not None)
+        some = "" if given["micro_batch"] and given["accumulate"] else "a multiple of "
+        raise InputError(f"{name}={total} is not {some}{shown}; change one of them, or leave one out.")
     return micro, times
 
 

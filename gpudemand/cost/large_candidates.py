@@ -76,8 +76,17 @@ def _batches(run: TrainingRun) -> list[tuple[float, float]]:
     """Weights and tokens of usual steps on so many GPUs, where the samples a step are unknown."""
     if not run.has_open_batch:
         return [(1.0, math.nan)]
-    usual = BATCH_TOKENS * run.n_gpus**BATCH_POWER
-    return [(share, usual * 2.0 ** (place * BATCH_DOUBLINGS)) for share, place in _POINTS]
+    return [(share, _usual_tokens(run) * 2.0 ** (place * BATCH_DOUBLINGS)) for share, place in _POINTS]
+
+
+def _usual_tokens(run: TrainingRun) -> float:
+    """Tokens of the median step of trainings on so many GPUs."""
+    return float(BATCH_TOKENS * run.n_gpus**BATCH_POWER)
+
+
+def with_usual_batch(run: TrainingRun) -> TrainingRun:
+    """The run, laid out, with the samples of a usual step where these are unknown."""
+    return _with_tokens(run, _usual_tokens(run))
 
 
 def _with_tokens(run: TrainingRun, tokens: float) -> TrainingRun:

@@ -11,7 +11,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.large_candidates import assumptions, candidates
+from gpudemand.cost.large_candidates import BATCH_POWER, BATCH_TOKENS, assumptions, candidates
 from gpudemand.cost.large_memory import (
     MEMORY_PRIORS,
     memory_bytes,
@@ -487,6 +487,37 @@ def test_layouts_that_fit_fastest_first():
     assert suggest_layouts(job, 1).empty
     count = int(smallest_n_gpus(job)["n_gpus"])
     assert suggest_layouts(replace(job, global_batch=None), count).shape[0] > 0
+
+
+def test_layouts_of_a_batch_of_each_replica_try_smaller_micro_batches():
+    job = TrainingJob.from_config("llama-3-8b", 4096, device="H100", n_gpus=16, batch_size=8)
+    table = suggest_layouts(job)
+    assert (table["micro_batch"] * table["accumulate"] == 8).all()
+    assert {1, 2, 8} <= set(table["micro_batch"])
+    sharded = table.query("data == 16 and sharding == 'fsdp'").iloc[0]
+    assert sharded["micro_batch"] < 8
+    stated = suggest_layouts(replace(job, micro_batch=2, checkpointing="full"))
+    assert set(stated["micro_batch"]) == {2}
+    alone = stated.query("data == 16 and sharding == 'fsdp'").iloc[0]
+    assert sharded["tokens_per_s"] >= alone["tokens_per_s"]
+    # The layout of the job itself does not count, nor what follows from it.
+    laid = replace(job, parallel=Parallel(sharding="fsdp"))
+    pd.testing.assert_frame_equal(suggest_layouts(laid), table)
+    odd = suggest_layouts(replace(job, batch_size=6))
+    assert set(odd["micro_batch"]) <= {1, 2, 6}
+
+
+def test_layouts_without_a_batch_are_those_of_a_usual_step():
+    job = TrainingJob.from_config("llama-3-8b", 4096, device="H100", n_gpus=16)
+    table = suggest_layouts(job)
+    tokens = 4096 * table["data"] * table["micro_batch"] * table["accumulate"]
+    usual = BATCH_TOKENS * 16**BATCH_POWER
+    assert tokens.between(usual / 2**0.5, usual * 2**0.5).all()
+    # A pipeline is not idle for most of the step.
+    pipelined = table[table["pipeline"] > 1].iloc[0]
+    assert pipelined["tokens_per_s"] > 0.8 * table["tokens_per_s"].max()
+    fewest = smallest_n_gpus(replace(job, optimizer="adamw"))
+    assert fewest["data"] * fewest["micro_batch"] * fewest["accumulate"] > 1
 
 
 def test_totals_follow_from_the_step():
