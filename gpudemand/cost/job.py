@@ -641,9 +641,9 @@ class TrainingRun:
     def check_positions(self) -> None:
         """Warn if a sample is longer than the learned positions of a stack, which it cannot train on."""
         for one in self.stacks if self.length is not None else ():
-            if 0 < one.model.positions < one.seq_len:
+            if 0 < one.model.longest < one.seq_len:
                 message = (
-                    f"{one.model.name} has {one.model.positions:,} learned positions, too few for {one.seq_len:,} "
+                    f"{one.model.name} has {one.model.longest:,} learned positions, too few for {one.seq_len:,} "
                     "tokens; give shorter samples (seq_len), or a configuration with more positions."
                 )
                 warnings.warn(message, stacklevel=stack_level())
@@ -726,5 +726,5 @@ def _sample_shape(model: Transformer, seq_len: Any) -> tuple[int, ...] | None:
     """Input of a job with a model, whose own tokens count where none are given; None if it fixes none."""
     if seq_len is not None:
         return tuple(seq_len) if isinstance(seq_len, (tuple, list)) else (seq_len,)
-    fixed = model.tokens or (model.positions if model.source_share and model.parts[0].tokens else 0)
+    fixed = model.tokens or (model.longest if model.source_share and model.parts[0].tokens else 0)
     return (fixed,) if fixed else None

@@ -66,8 +66,8 @@ def _of_batch(run: TrainingRun, tokens: float) -> list[tuple[float, TrainingRun]
 
 def _with_lengths(run: TrainingRun) -> list[tuple[float, TrainingRun]]:
     """The run on samples of each usual length that its model takes, and the share of projects with such samples."""
-    most = run.model.positions or np.inf
-    lengths = {size: share for size, share in _SEEN["length"].items() if size <= most} or {run.model.positions: 1.0}
+    most = run.model.longest or np.inf
+    lengths = {size: share for size, share in _SEEN["length"].items() if size <= most} or {run.model.longest: 1.0}
     total = sum(lengths.values())
     return [(share / total, run.with_length(size)) for size, share in lengths.items()]
 

@@ -798,6 +798,13 @@ def test_windows_of_published_versions():
     assert published("llama-4-scout").attended(16384) == 0.75 * 4096 + 0.25 * 8192
 
 
+BART = {
+    "d_model": 64,
+    **{f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in (("layers", 2), ("ffn_dim", 256))},
+    **{f"{side}_attention_heads": 4 for side in ("encoder", "decoder")},
+}
+
+
 def test_samples_beyond_learned_positions_are_warned_of():
     with pytest.warns(UserWarning, match="gpt2 has 1,024 learned positions, too few for 8,192 tokens"):
         TrainingJob.from_config("gpt2", 8192, device="H100", micro_batch=1)
@@ -805,6 +812,32 @@ def test_samples_beyond_learned_positions_are_warned_of():
     assert TrainingJob.from_config("llama-3-8b", 65536, device="H100", micro_batch=1).run.seq_len == 65536
     with pytest.warns(UserWarning, match="448 learned positions"):
         TrainingJob.from_config("whisper-small", 1024, device="H100", micro_batch=1)
+
+
+@pytest.mark.parametrize(
+    ("config", "longest"),
+    [
+        ("bert-base", 512),
+        ({"model_type": "roberta", "max_position_embeddings": 514, "type_vocab_size": 1}, 512),
+        ({"model_type": "mpnet", "max_position_embeddings": 514}, 512),
+        ({"model_type": "opt", "max_position_embeddings": 2048, "ffn_dim": 256}, 2048),
+        ({"model_type": "deberta-v2", "max_position_embeddings": 512, "type_vocab_size": 2}, 512),
+        ({"model_type": "bart", "max_position_embeddings": 1024, **BART}, 1024),
+    ],
+)
+def test_token_types_and_padding_are_no_positions(config, longest):
+    """The shorter sample passes without a warning, which the tests make an error."""
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 256}
+    config = {"vocab_size": 1000, **sizes, **config} if isinstance(config, dict) else config
+    assert TrainingJob.from_config(config, longest, device="H100", micro_batch=1).run.seq_len == longest
+    with pytest.warns(UserWarning, match=f"has {longest:,} learned positions, too few for {longest + 1:,} tokens"):
+        TrainingJob.from_config(config, longest + 1, device="H100", micro_batch=1)
+
+
+def test_words_of_a_text_tower_are_no_positions():
+    clip = published("clip-vit-base-patch32")
+    assert clip.longest == 77
+    assert clip.embedding_parameters == (49408 + 77) * 512
 
 
 @pytest.mark.parametrize(("layout", "share"), [("none", 1), ("zero1", 1 / 8), ("fsdp", 1 / 8)])
