@@ -102,19 +102,21 @@ def check_number(
     *,
     integer: bool = False,
     open_low: bool = False,
+    open_high: bool = False,
 ) -> float:
-    """Return `value` as a number in ``[low, high]`` (``(low, high]`` with `open_low`)."""
+    """Return `value` as a number in ``[low, high]`` (without the ends that `open_low` and `open_high` leave out)."""
     number = np.nan
     if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
         with suppress(OverflowError):  # an integer of hundreds of digits
             number = float(value)
     if np.isfinite(number):
         above = number > low if open_low else number >= low
-        if above and number <= high and (not integer or number == int(number)):
+        below = number < high if open_high else number <= high
+        if above and below and (not integer or number == int(number)):
             return number
     kind = "a whole number" if integer else "a number"
     bounds = [f"{'above' if open_low else 'of at least'} {low:g}"] if np.isfinite(low) else []
-    bounds += [f"at most {high:g}"] if np.isfinite(high) else []
+    bounds += [f"{'below' if open_high else 'at most'} {high:g}"] if np.isfinite(high) else []
     allowed = " and ".join(bounds) or "that is finite"
     raise InputError(f"{name} must be {kind} {allowed}; got {shorten(value)!r}.")
 

@@ -71,7 +71,9 @@ def prediction_json(model: CostModel, job: TrainingJob) -> str:
 
 
 def format_ratios(table: pd.DataFrame) -> str:
-    """Format what `costs_against_log` returns for a terminal, and what a plan makes of it."""
+    """Format what `costs_against_log` returns for a terminal, and what counts as a run time."""
+    from gpudemand.planning.training_run_time import STARTUP_S
+
     shown = table.astype({"jobs": int}).assign(
         predicted=table["predicted_s"].map(format_seconds),
         taken=table["taken_s"].map(format_seconds),
@@ -81,7 +83,9 @@ def format_ratios(table: pd.DataFrame) -> str:
     names = [name for name in ("network", "gpu_type", "cluster") if name in table]
     shown = shown.rename(columns={"of_jobs": "of 90 % of the jobs"})
     columns = [*names, "jobs", "predicted", "taken", "ratio", "of 90 % of the jobs"]
-    return aligned(shown[columns].astype(str).replace({"nan": "", "<NA>": ""}))
+    found = aligned(shown[columns].astype(str).replace({"nan": "", "<NA>": ""}))
+    start = f"{STARTUP_S:.0f} s before the first step of a job count neither as predicted nor as taken"
+    return f"{found}\n\n{start}; jobs that took no longer are left out."
 
 
 #: Options of a large model that time and memory depend on, as the shell names them.

@@ -54,6 +54,11 @@ def device_seconds(step: FloatArray, host: FloatArray) -> FloatArray:
     return np.where(share < _BOUND, step * left, np.nan)
 
 
+def check_host_seconds(host: float) -> float:
+    """Return the seconds a launch of a host, which are more than 0 and at most a millisecond."""
+    return check_number("host", host, 0, _MOST_SECONDS, open_low=True)
+
+
 class Hosts(NamedTuple):
     """Seconds a launch of hosts that are known from measured steps, and of others.
 
@@ -108,8 +113,7 @@ class Hosts(NamedTuple):
     def told(self, host: float | str) -> Hosts:
         """One host for all GPUs: of so many seconds a launch, or like those that were measured with a GPU."""
         if not isinstance(host, str):
-            seconds = check_number("host", host, 0, _MOST_SECONDS, open_low=True)
-            return Hosts(mean=float(np.log(seconds)), between=0.0, within=0.0, noise=self.noise)
+            return Hosts(mean=float(np.log(check_host_seconds(host))), between=0.0, within=0.0, noise=self.noise)
         name = device(host).name
         if name not in self.names:
             known = ", ".join(sorted(set(self.names))) or "none"

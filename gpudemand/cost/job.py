@@ -15,6 +15,7 @@ from gpudemand._validation import InputError, check_choice, check_number, stack_
 from gpudemand.cost._surroundings import content_of, fields_of
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, OPTIMIZERS
+from gpudemand.cost.host import check_host_seconds
 from gpudemand.cost.operators import HALF
 from gpudemand.cost.parallel import LoRA, Parallel
 from gpudemand.cost.tracing import plain_shape, read_inputs
@@ -183,6 +184,9 @@ class TrainingJob:
         5) or in one kernel for all. None is a loop in plain kernels that are not compiled, unless experts are divided.
     stack_year : float, optional
         Of a `Transformer`, the year in which its software was released: fused stacks become faster year by year.
+    host : float or str, optional
+        Of a traced network on GPUs, the machine that launches its kernels, as for `CostModel.load`: seconds a launch,
+        or a GPU whose measured hosts it is like. None is that of the cost model.
 
     Raises
     ------
@@ -225,6 +229,7 @@ class TrainingJob:
     kernels: str | None = None
     experts: str | None = None
     stack_year: float | None = None
+    host: float | str | None = None
 
     def __post_init__(self) -> None:
         self._set("device", device(self.device))
@@ -256,6 +261,10 @@ class TrainingJob:
             raise InputError(f"checkpointing={self.checkpointing!r} is not known; it is 'none', 'selective' or 'full'.")
 
     def _check_transformer(self) -> None:
+        if self.host is not None:
+            raise InputError(
+                "host is for traced networks; formulas of jobs from a configuration know none: leave it out."
+            )
         if self.mode != "training":
             raise InputError("serving is not predicted from a configuration; trace the module for one forward pass.")
         if self.hardware.kind == "cpu":
@@ -292,6 +301,7 @@ class TrainingJob:
         if self.global_batch is not None:
             raise InputError("global_batch is for jobs from a configuration; give batch_size=, of one GPU.")
         self._check_gpus()
+        self._check_host()
         if self.mode == "inference":
             self._check_inference()
         if self.input_shape is not None:
@@ -316,6 +326,16 @@ class TrainingJob:
                 "a traced network can be sharded and accumulated, but not split by tensor, pipeline, context or "
                 "expert; a job from a configuration can."
             )
+
+    def _check_host(self) -> None:
+        if self.host is None:
+            return
+        if self.hardware.kind == "cpu":
+            raise InputError(f"{self.hardware.name} is a CPU, which launches no kernels on another device; drop host=.")
+        if isinstance(self.host, str):
+            device(self.host)  # raises for an unknown name; whether a host was measured with it, the cost model knows
+        else:
+            check_host_seconds(self.host)
 
     def _check_inference(self) -> None:
         if self.checkpointing:
@@ -622,9 +642,9 @@ class TrainingRun:
     def check_positions(self) -> None:
         """Warn if a sample is longer than the learned positions of a stack, which it cannot train on."""
         for one in self.stacks if self.length is not None else ():
-            if 0 < one.model.positions < one.seq_len:
+            if 0 < one.model.longest < one.seq_len:
                 message = (
-                    f"{one.model.name} has {one.model.positions:,} learned positions, too few for {one.seq_len:,} "
+                    f"{one.model.name} has {one.model.longest:,} learned positions, too few for {one.seq_len:,} "
                     "tokens; give shorter samples (seq_len), or a configuration with more positions."
                 )
                 warnings.warn(message, stacklevel=stack_level())
@@ -676,14 +696,15 @@ def split_batch(
     """Samples at once and how often before a step, one of which may follow from the samples a step, called `name`."""
     if total is None:
         return micro, times
+    given = {"micro_batch": micro, "accumulate": times, "data": replicas if replicas > 1 else None}
     if micro is not None:
         times = times or max(total // (micro * replicas), 1)
     elif times is not None:
         micro = total // (times * replicas)
     if micro is not None and micro * (times or 1) * replicas != total:
-        shown = f"micro_batch={micro} x accumulate={times}" if micro else f"a multiple of accumulate={times}"
-        shown += f" x data={replicas}" if replicas > 1 else ""
-        raise InputError(f"{name}={total} is not {shown}; change one of them, or leave one out.")
+        shown = " x ".join(f"{option}={number}" for option, number in given.items() if number is not None)
+        some = "" if given["micro_batch"] and given["accumulate"] else "a multiple of "
+        raise InputError(f"{name}={total} is not {some}{shown}; change one of them, or leave one out.")
     return micro, times
 
 
@@ -706,5 +727,5 @@ def _sample_shape(model: Transformer, seq_len: Any) -> tuple[int, ...] | None:
     """Input of a job with a model, whose own tokens count where none are given; None if it fixes none."""
     if seq_len is not None:
         return tuple(seq_len) if isinstance(seq_len, (tuple, list)) else (seq_len,)
-    fixed = model.tokens or (model.positions if model.source_share and model.parts[0].tokens else 0)
+    fixed = model.tokens or (model.longest if model.source_share and model.parts[0].tokens else 0)
     return (fixed,) if fixed else None

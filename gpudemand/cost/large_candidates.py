@@ -66,8 +66,8 @@ def _of_batch(run: TrainingRun, tokens: float) -> list[tuple[float, TrainingRun]
 
 def _with_lengths(run: TrainingRun) -> list[tuple[float, TrainingRun]]:
     """The run on samples of each usual length that its model takes, and the share of projects with such samples."""
-    most = run.model.positions or np.inf
-    lengths = {size: share for size, share in _SEEN["length"].items() if size <= most} or {run.model.positions: 1.0}
+    most = run.model.longest or np.inf
+    lengths = {size: share for size, share in _SEEN["length"].items() if size <= most} or {run.model.longest: 1.0}
     total = sum(lengths.values())
     return [(share / total, run.with_length(size)) for size, share in lengths.items()]
 
@@ -76,8 +76,17 @@ def _batches(run: TrainingRun) -> list[tuple[float, float]]:
     """Weights and tokens of usual steps on so many GPUs, where the samples a step are unknown."""
     if not run.has_open_batch:
         return [(1.0, math.nan)]
-    usual = BATCH_TOKENS * run.n_gpus**BATCH_POWER
-    return [(share, usual * 2.0 ** (place * BATCH_DOUBLINGS)) for share, place in _POINTS]
+    return [(share, _usual_tokens(run) * 2.0 ** (place * BATCH_DOUBLINGS)) for share, place in _POINTS]
+
+
+def _usual_tokens(run: TrainingRun) -> float:
+    """Tokens of the median step of trainings on so many GPUs."""
+    return float(BATCH_TOKENS * run.n_gpus**BATCH_POWER)
+
+
+def with_usual_batch(run: TrainingRun) -> TrainingRun:
+    """The run, laid out, with the samples of a usual step where these are unknown."""
+    return _with_tokens(run, _usual_tokens(run))
 
 
 def _with_tokens(run: TrainingRun, tokens: float) -> TrainingRun:
@@ -182,8 +191,7 @@ def assumptions(run: TrainingRun) -> list[str]:
     """
     ways = candidates(run)
     weights = pd.Series([weight for weight, _ in ways])
-    implied = {name: value for name, (stated, value) in _IMPLIED.items() if stated(run.job) is None}
-    found = []
+    implied, found = _implied(run), []
     for name, value in {**_ASSUMED, **implied}.items():
         values = pd.Series([value(way) for _, way in ways], dtype=object)  # a list of None names the index
         shares = weights.groupby(values, sort=False).sum()
@@ -196,6 +204,24 @@ def assumptions(run: TrainingRun) -> list[str]:
         elif name in implied:
             found.append(f"{name} {shares.index[0]}, as usual with the rest")
     return found
+
+
+def _implied(run: TrainingRun) -> dict[str, Callable[[TrainingRun], Any]]:
+    """Options of `_IMPLIED` that the job leaves out -> their value in a way to fill them in."""
+    return {name: value for name, (stated, value) in _IMPLIED.items() if stated(run.job) is None}
+
+
+def described_choice(run: TrainingRun, chosen: TrainingRun) -> str:
+    """A way to fill in a run, and by what it differs from other `candidates`.
+
+    >>> job = TrainingJob.from_config("gpt2", 1024, device="H100", micro_batch=8, optimizer="adamw")
+    >>> described_choice(job.run, likeliest_way(job.run))
+    'gpt2 on 1024 tokens: 8 at once x 1, adamw, bf16, H100 SXM5; likeliest of 2 ways: checkpointing none'
+    """
+    ways = [way for _, way in candidates(run)]
+    options = {**_ASSUMED, **_implied(run)}.items()
+    open_ones = [f"{name} {value(chosen)}" for name, value in options if len(set(map(value, ways))) > 1]
+    return f"{chosen}; likeliest of {len(ways)} ways: {', '.join(open_ones)}" if open_ones else str(chosen)
 
 
 def _weighted(runs: list[TrainingRun]) -> list[tuple[float, TrainingRun]]:

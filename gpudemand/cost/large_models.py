@@ -16,7 +16,7 @@ from gpudemand._array import STRING, FloatArray, IntArray
 from gpudemand._files import read_whole
 from gpudemand._validation import InputError, check_choice, check_length, check_number
 from gpudemand.cost.job import TrainingRun
-from gpudemand.cost.large_candidates import USUAL_LENGTH, candidates, likeliest_way
+from gpudemand.cost.large_candidates import USUAL_LENGTH, candidates, described_choice, likeliest_way
 from gpudemand.cost.large_memory import (
     MEMORY_PRIORS,
     READINGS,
@@ -323,14 +323,15 @@ class LargeModelPredictor:
         return np.where(resident > limit, 0.0, found)
 
     def breakdown(self, run: TrainingRun) -> MemoryBreakdown:
-        """Memory of the GPU that holds most, in the likeliest way to fill in what is unknown."""
+        """Memory of the GPU that holds most, in the likeliest way to fill in what is unknown, which the title names."""
         likeliest = likeliest_way(run)
         coefficients = self.targets["memory_gib"].fitted.coefficients
         found = memory_parts(memory_terms(likeliest), coefficients)
         parts = {name: float(values) / GIB for name, values in found.items()}
         total, context = sum(parts.values()), parts["context"]
         table = pd.DataFrame({"part": pd.Series(list(parts), dtype=STRING), "gib": list(parts.values())})
-        return MemoryBreakdown(table, total - context - parts["fragmentation"], total - context, total, str(likeliest))
+        title = described_choice(run, likeliest)
+        return MemoryBreakdown(table, total - context - parts["fragmentation"], total - context, total, title)
 
     def max_batch_size(self, run: TrainingRun, probability: float = 0.95) -> int:
         """Samples at once of a replica that fit with a probability, the rest as is likeliest; 0 if not even one."""

@@ -12,7 +12,7 @@ import pandas as pd
 from gpudemand._array import STRING
 from gpudemand._validation import InputError, check_number, told
 from gpudemand.cost.job import TrainingJob, TrainingRun
-from gpudemand.cost.large_candidates import layouts_of
+from gpudemand.cost.large_candidates import layouts_of, with_usual_batch
 from gpudemand.cost.large_models import LargeModelPredictor
 from gpudemand.units import SECONDS_PER_HOUR
 
@@ -33,7 +33,8 @@ def suggest_layouts(
     """Layouts of a job from a configuration that fit, fastest first.
 
     Degrees of tensor, pipeline and expert parallelism, sharding, checkpointing and micro-batch are tried where the job
-    leaves them open.
+    leaves them open; of `batch_size`, samples a step on each replica, all micro-batches that divide it. A step without
+    any stated batch is that of usual trainings on as many GPUs, the middle of those that `CostModel.predict` weighs.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ def suggest_layouts(
     n_gpus : int, optional
         By default that of the job.
     probability : float, default=0.9
-        With which a layout has to fit.
+        With which a layout has to fit, below 1; 0 lists those that do not fit, too.
     predictor : LargeModelPredictor, optional
         The bundled one by default.
 
@@ -64,9 +65,9 @@ def suggest_layouts(
     >>> bool(best["fits"] >= 0.9), int(best[["data", "tensor", "pipeline"]].prod())
     (True, 8)
     """
-    check_number("probability", probability, 0, 1)
+    check_number("probability", probability, 0, 1, open_high=True)
     count = job.n_gpus if n_gpus is None else int(check_number("n_gpus", n_gpus, 1, integer=True))
-    run = replace(_run_of(job), n_gpus=count).laid_out(None)
+    run = _run_of(replace(job, n_gpus=count, parallel=None))
     ways = [one for layout in layouts_of(run) for one in _filled(layout)]
     predictor = predictor or LargeModelPredictor.load()
     chance = predictor.fits(ways) if ways else np.zeros(0)
@@ -197,9 +198,19 @@ def _run_of(job: TrainingJob) -> TrainingRun:
 
 def _filled(run: TrainingRun) -> list[TrainingRun]:
     levels: list[Any] = [run.checkpointing] if run.checkpointing is not None else [False, "full"]
+    known = [replace(one, optimizer=run.optimizer or "adamw") for one in _batched(run)]
+    return [replace(one, checkpointing=level) for one in known for level in levels]
+
+
+def _batched(run: TrainingRun) -> list[TrainingRun]:
+    """The run with each micro-batch that is tried, on a known layout: the stated one, or those that divide the step."""
+    job, whole = run.job, 0
+    if job.batch_size and not (job.micro_batch or job.accumulate):
+        whole = job.batch_size
+        run = replace(run, micro_batch=None, accumulate=None, global_batch=whole * (run.layout.data or 1))
+    run = with_usual_batch(run)
     sizes = [size for size in run.micro_batches() if run.micro_batch or size in _SIZES]
-    known = [run.with_batch(size) for size in sizes]
-    return [replace(one, checkpointing=level, optimizer=run.optimizer or "adamw") for one in known for level in levels]
+    return [run.with_batch(size) for size in dict.fromkeys([*sizes, *filter(None, [whole])])]
 
 
 def _table(runs: Sequence[TrainingRun], predictor: LargeModelPredictor) -> pd.DataFrame:

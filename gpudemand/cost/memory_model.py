@@ -242,7 +242,7 @@ def max_batch_size(
     `device`: columns about the device that the model was fitted with, such as ``device_sms``.
     """
     limit = check_number("limit_gib", limit_gib, 0, open_low=True)
-    required = check_number("level", level, 0, 1)
+    required = check_number("level", level, 0, 1, open_low=True, open_high=True)
 
     def fits(batch: int) -> bool:
         """Whether a batch takes at most the limit with the required probability."""

@@ -466,8 +466,14 @@ class CostModel:
         """Who predicts which of the jobs: the predictor, their positions, and what it takes of each."""
         listed = listed_jobs(jobs)
         large = [row for row, job in enumerate(listed) if job.run is not None]
-        traced = [row for row, job in enumerate(listed) if job.run is None]
-        own = [(_TracedNetworks(self._model, effect), traced, [listed[row] for row in traced])] if traced else []
+        traced: dict[float | str | None, list[int]] = {}
+        for row, job in enumerate(listed):
+            if job.run is None:
+                traced.setdefault(job.host, []).append(row)
+        own: list[tuple[Any, list[int], list[Any]]] = []
+        for host, rows in traced.items():
+            model = self if host is None else self.on_one_host(host)
+            own.append((_TracedNetworks(model._model, effect), rows, [listed[row] for row in rows]))
         return [*own, *([(self.large_models, large, [listed[row].run for row in large])] if large else [])]
 
     @functools.cached_property
@@ -493,18 +499,27 @@ class CostModel:
         ----------
         job : TrainingJob
         probability : float, default=0.95
+            Above 0 and below 1: no batch is certain to fit, and any might.
 
         Returns
         -------
         int
             Samples on each GPU at once, of a `Transformer` on each replica; 0 if not even one fits.
+
+        Raises
+        ------
+        InputError
+            For a probability out of range.
         """
-        share = check_number("probability", probability, 0, 1)
+        share = check_number("probability", probability, 0, 1, open_low=True, open_high=True)
         ((predictor, _, (only,)),) = self._by_predictor(_only(job))
         return int(predictor.max_batch_size(only, share))
 
     def breakdown(self, job: TrainingJob) -> MemoryBreakdown:
         """Simulated memory of a job by purpose, as a table that prints.
+
+        Of a job from a configuration that leaves options open, in the likeliest way to fill them in, which the title
+        names; `predict` is a mean over all ways.
 
         Parameters
         ----------

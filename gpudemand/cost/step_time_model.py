@@ -554,8 +554,9 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
     def _calibrate_devices(self, X: pd.DataFrame, device: FloatArray) -> None:
         inputs = self._inputs(X)
         # What monotonicity changes stays, as conditioning is of the posterior mean alone.
-        mean = gp.kernel(inputs, self.gp_inputs_)[1] @ self.dual_coef_
-        residual = np.log(device / self._work(X)) - self._correction(X, inputs) + mean
+        covariance = gp.kernel(inputs, self.gp_inputs_)[1]
+        correction, mean = self._corrections(X, inputs, covariance)[0], covariance @ self.dual_coef_
+        residual = np.log(device / self._work(X)) - correction + mean
         self.calibration_.fit_devices(X["device_name"], inputs, residual, self.gp_inputs_, self.dual_coef_)
 
     def to_arrays(self) -> dict[str, Any]:
@@ -617,19 +618,27 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         (similarity, covariance), features = gp.kernel(inputs, self.gp_inputs_), self._scale_features(X, inputs)
         distances = gp.distance(similarity)
         scale = np.exp(self.error_scale_.predict(np.column_stack([features, distances])))
-        change = self.calibration_.device_change(X["device_name"], inputs, covariance, self.gp_inputs_)
-        return self._correction(X, inputs), change, scale, distances
+        return *self._corrections(X, inputs, covariance), scale, distances
 
-    def _correction(self, X: pd.DataFrame, inputs: list[FloatArray]) -> FloatArray:
-        terms = self._terms(X)
-        found = gp.monotone_correction(inputs, self.gp_inputs_, self.dual_coef_, terms, self.coefficients_)
+    def _corrections(
+        self, X: pd.DataFrame, inputs: list[FloatArray], covariance: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Log corrections, and what calibration adds on the devices; `covariance`: with the training rows."""
+        terms, training = self._terms(X), self.gp_inputs_
+        found = gp.monotone_correction(inputs, training, self.dual_coef_, terms, self.coefficients_)
+        change = self.calibration_.device_change(X["device_name"], inputs, covariance, training)
         several = (X["n_gpus"] > 1).to_numpy(dtype=bool)
         if several.any():
-            # Each of several GPUs does what one would do alone, and then they exchange.
+            # Each of several GPUs does what one would do alone, and then they exchange; as calibrated, too, although
+            # what was measured on one GPU says less of more of them.
             one = X[several].assign(**{"n_gpus": 1, "n_nodes": 1, **{f"{WORK}{name}": 0.0 for name in PARALLEL_TERMS}})
-            alone = self._correction(one, self._inputs(one)) + np.log(self._work(one) / self._work(X[several]))
+            own = self._inputs(one)
+            alone, alone_change = self._corrections(one, own, gp.kernel(own, training)[1])
+            alone += np.log(self._work(one) / self._work(X[several]))
+            total = np.maximum(found[several] + change[several], alone + alone_change)
             found[several] = np.maximum(found[several], alone)
-        return found
+            change[several] = np.maximum(change[several], total - found[several])
+        return found, change
 
     def _unlike_training(self, X: pd.DataFrame, far: BoolArray) -> str:
         """What a warning says of jobs that are far from training: how many, and what is new in them."""

@@ -121,6 +121,8 @@ class Transformer:
         Normalisations outside the layers.
     positions : int, default=0
         Learned vectors of positions and token types.
+    reserved : int, default=0
+        Those of `positions` that are no token's place: token types, and places that padding has.
     embed_width : int, default=0
         Width of the embedding and of the head, by default `hidden`.
     attention_gate : bool, default=False
@@ -182,6 +184,7 @@ class Transformer:
     qk_norm: int = 0
     outer_norms: int = 1
     positions: int = 0
+    reserved: int = 0
     embed_width: int = 0
     attention_gate: bool = False
     fused: bool = False
@@ -315,6 +318,11 @@ class Transformer:
         latent = self.q_rank + self.kv_rank if self.kv_rank else 0
         norms = self.norms * self.hidden * (1 + self.norm_bias) + widths + latent
         return norms + self.heads * self.sinks + self.experts * (sparse and self.router_bias)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sample that learned positions allow; 0 for any."""
+        return max(self.positions - self.reserved, 0)
 
     @property
     def embedding_parameters(self) -> int:

@@ -123,7 +123,7 @@ def _opt(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
     places = count_of(config, "max_position_embeddings") + 2  # for padding
     final = 1 if config.get("do_layer_norm_before", True) and not config.get("_remove_final_layer_norm") else 0
     if width == hidden:
-        return {"positions": places, "outer_norms": final}
+        return {"positions": places, "reserved": 2, "outer_norms": final}
     return {"outer": places * hidden + 2 * width * hidden, "outer_norms": final}
 
 
@@ -154,7 +154,7 @@ def _deberta(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
     places = count_of(config, "max_position_embeddings")
     positions = types + places * bool(config.get("position_biased_input", True))
     second = config.get("model_type") == "deberta-v2"
-    found: dict[str, Any] = {"positions": positions, "embed_width": 0}
+    found: dict[str, Any] = {"positions": positions, "reserved": types, "embed_width": 0}
     if not config.get("relative_attention"):
         return found
     buckets = int(config.get("position_buckets") or -1) if second else -1
@@ -250,7 +250,8 @@ def _bart(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
     offset = 2 if kind in ("bart", "mbart", "plbart", "mvp") else 0
     places = 0 if kind == "m2m_100" else count_of(config, "max_position_embeddings") + offset
     norms = {"mbart": 2, "marian": 0}.get(kind, 1)
-    common = {"norm_bias": True, "biases": "all", "gated": False, "positions": places, "outer_norms": norms}
+    common = {"norm_bias": True, "biases": "all", "gated": False, "outer_norms": norms}
+    common |= {"positions": places, "reserved": min(offset, places)}
     encoder, decoder = ({**common, **_side_sizes(config, side)} for side in ("encoder", "decoder"))
     return _with_encoder(sizes, encoder, **decoder)
 
@@ -512,9 +513,9 @@ def _two_towers(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
     """CLIP and SigLIP: text and images, each projected, and a temperature."""
     kind, vision = str(config.get("model_type")), dict(config.get("vision_config") or {})
     text = dict(config.get("text_config") or {})
-    rows = sum(count_of(text, name) for name in ("vocab_size", "max_position_embeddings"))
+    words, places = (count_of(text, name) for name in ("vocab_size", "max_position_embeddings"))
     tower = vision_tower({"model_type": f"{kind}_vision_model", **vision})
-    found = {"parts": (tower,), "positions": rows, "vocab": 0, "causal": kind == "clip"}
+    found = {"parts": (tower,), "positions": words + places, "reserved": words, "vocab": 0, "causal": kind == "clip"}
     if kind == "siglip":
         width = count_of(text, "projection_size", usual=sizes["hidden"])
         return {**found, "outer": sizes["hidden"] * width + width + 2}

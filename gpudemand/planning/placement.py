@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from gpudemand._array import BoolArray, FloatArray, IntArray
-from gpudemand._validation import InputError, as_pandas
+from gpudemand._validation import InputError, as_pandas, check_number
+from gpudemand.datasets.devices import PRECISIONS, device
 from gpudemand.jobs.table import training_steps
 from gpudemand.planning.scenarios import JobCosts
 
@@ -30,17 +32,40 @@ def predicted_times(jobs: pd.DataFrame, devices: Sequence[str], costs: JobCosts)
     Returns
     -------
     seconds, fits : ndarray of shape (n_jobs, n_devices)
+        NaN and 0 where a device cannot compute in the precision of a job.
+
+    See Also
+    --------
+    place_jobs : takes both.
     """
     jobs = as_pandas(jobs, "jobs")
-    tables = {name: costs.costs(jobs.assign(gpu_type=name)) for name in dict.fromkeys(devices)}
-    steps, fits = (
-        np.stack([tables[name][column].to_numpy(dtype=float) for name in devices], axis=1)
-        for column in ("step_time_s", "fits")
-    )
+    tables = {name: _costs_on(jobs, name, costs) for name in dict.fromkeys(devices)}
+    steps, fits = np.stack([tables[name] for name in devices], axis=1).transpose(2, 0, 1)
     return training_steps(jobs)[:, None] * steps, fits
 
 
-def place_jobs(seconds: FloatArray, fits: BoolArray) -> IntArray:
+def _costs_on(jobs: pd.DataFrame, name: str, costs: JobCosts) -> FloatArray:
+    """Seconds a step on a device and the probability that memory suffices, shape (n_jobs, 2)."""
+    able, found = _computes(jobs, name), np.tile([np.nan, 0.0], (len(jobs), 1))
+    if able.any():
+        table = costs.costs(jobs[able].assign(gpu_type=name))
+        found[able] = table[["step_time_s", "fits"]].to_numpy(dtype=float)
+    return found
+
+
+def _computes(jobs: pd.DataFrame, name: str) -> BoolArray:
+    """Whether a device computes in the precision of each job; of devices and precisions not known, costs may tell."""
+    if "precision" not in jobs.columns:
+        return np.ones(len(jobs), dtype=bool)
+    try:
+        precisions = device(name).precisions
+    except InputError:
+        return np.ones(len(jobs), dtype=bool)
+    lacking = set(PRECISIONS) - set(precisions)
+    return ~jobs["precision"].replace("amp", "fp16").isin(lacking).to_numpy(dtype=bool)
+
+
+def place_jobs(seconds: Any, fits: Any, probability: float = 0.95) -> IntArray:
     """Assign jobs to unrelated parallel machines with a short makespan.
 
     List scheduling (longest job first, each to the device that would finish it first), then local search: jobs on the
@@ -48,10 +73,12 @@ def place_jobs(seconds: FloatArray, fits: BoolArray) -> IntArray:
 
     Parameters
     ----------
-    seconds : ndarray of shape (n_jobs, n_devices)
+    seconds : array-like of shape (n_jobs, n_devices)
         Run time of each job on each device.
-    fits : ndarray of bool, shape (n_jobs, n_devices)
-        Whether a job's memory suffices.
+    fits : array-like of shape (n_jobs, n_devices)
+        Whether a job's memory suffices (bool), or the probability that it does.
+    probability : float, default=0.95
+        With which a job has to fit, where `fits` holds probabilities; above 0.
 
     Returns
     -------
@@ -61,7 +88,8 @@ def place_jobs(seconds: FloatArray, fits: BoolArray) -> IntArray:
     Raises
     ------
     InputError
-        If the shapes differ, or a time is not a positive number where the job fits.
+        If the shapes differ, a time is not a positive number where the job fits, or `fits` holds neither booleans nor
+        probabilities.
 
     Examples
     --------
@@ -69,7 +97,7 @@ def place_jobs(seconds: FloatArray, fits: BoolArray) -> IntArray:
     >>> place_jobs(seconds, np.ones((3, 2), dtype=bool)).tolist()
     [1, 0, 1]
     """
-    time = _feasible_times(seconds, fits)
+    time = _feasible_times(_numbers("seconds", seconds), _feasible(fits, probability))
     device, load = np.full(len(time), -1), np.zeros(time.shape[1])
     for job in np.argsort(-time.min(axis=1), kind="stable"):
         if np.isfinite(time[job]).any():
@@ -84,6 +112,22 @@ def place_jobs(seconds: FloatArray, fits: BoolArray) -> IntArray:
         if not change:
             break
     return device
+
+
+def _numbers(name: str, values: Any) -> FloatArray:
+    """The values as an array of floats."""
+    try:
+        return np.asarray(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be a table of numbers, (n_jobs, n_devices): {error}.") from error
+
+
+def _feasible(fits: Any, probability: float) -> BoolArray:
+    """Which pairs are feasible, from booleans or from probabilities."""
+    least, shares = check_number("probability", probability, 0, 1, open_low=True), _numbers("fits", fits)
+    if not ((shares >= 0) & (shares <= 1)).all():
+        raise InputError("fits must hold booleans, or probabilities between 0 and 1.")
+    return np.asarray(shares >= least)
 
 
 def _feasible_times(seconds: FloatArray, fits: BoolArray) -> FloatArray:

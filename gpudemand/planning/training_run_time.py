@@ -22,6 +22,8 @@ from gpudemand.jobs.times import parse_timestamp
 _COMPLETION_PRIOR = 10
 #: Settings that a cost model is calibrated with.
 _MOST_SETTINGS = 100
+#: Seconds of a job before its first step, by default.
+STARTUP_S = 60.0
 #: Jobs -> seconds of one step, NaN where unknown.
 StepTime = Callable[[pd.DataFrame], FloatArray]
 
@@ -104,7 +106,7 @@ class CostStepTime:
         table = pd.DataFrame([self._cache[row] for row in rows], columns=["step_time_s", "memory_gib", "fits"])
         return table.iloc[code].set_axis(jobs.index)
 
-    def calibrate(self, jobs: pd.DataFrame, startup_s: float = 60.0) -> CostStepTime:
+    def calibrate(self, jobs: pd.DataFrame, startup_s: float = STARTUP_S) -> CostStepTime:
         """Calibrate the model, in place, with the steps of completed jobs of known networks.
 
         Of a setting (a network, batch and precision on a number of GPUs of a type) counts the median of its jobs; of
@@ -209,7 +211,7 @@ class TrainingRunTime(BaseEstimator):
     True
     """
 
-    def __init__(self, step_time: StepTime, startup_s: float = 60.0, prior_jobs: float = 3.0) -> None:
+    def __init__(self, step_time: StepTime, startup_s: float = STARTUP_S, prior_jobs: float = 3.0) -> None:
         self.step_time = step_time
         self.startup_s = startup_s
         self.prior_jobs = prior_jobs
@@ -348,7 +350,7 @@ OTHERS = "other users"
 _TAIL = 0.95
 
 
-def run_time_ratios(jobs: pd.DataFrame, step_time: StepTime, startup_s: float = 60.0) -> pd.DataFrame:
+def run_time_ratios(jobs: pd.DataFrame, step_time: StepTime, startup_s: float = STARTUP_S) -> pd.DataFrame:
     """Ratios of observed to predicted run times of completed training jobs, by user.
 
     Of each user and setting (a network on a GPU type in a precision) counts the median, so that many runs of one
@@ -398,7 +400,7 @@ def run_time_ratios(jobs: pd.DataFrame, step_time: StepTime, startup_s: float = 
     return _ratios(known.assign(value=np.log(done["taken_s"] / done["predicted_s"])))
 
 
-def _completed(jobs: pd.DataFrame, step_time: StepTime, startup_s: float = 60.0) -> pd.DataFrame:
+def _completed(jobs: pd.DataFrame, step_time: StepTime, startup_s: float = STARTUP_S) -> pd.DataFrame:
     """Completed jobs with ``predicted_s`` and ``taken_s`` of their steps together."""
     check_number("startup_s", startup_s, 0)
     log = check_jobs(jobs)

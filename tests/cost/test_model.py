@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -134,7 +135,7 @@ def _with(job, **changes):
         (lambda m, j, c: m.calibrate(j[:2], [1.0, "fast"]), "step_time_s holds 1 values that are not finite"),
         (lambda m, j, c: m.fits(j[:2]), "one TrainingJob is needed; got 2"),
         (lambda m, j, c: m.max_batch_size(j[:2]), "one TrainingJob is needed; got 2"),
-        (lambda m, j, c: m.max_batch_size(j[0], probability=95), "probability must be a number of at least 0"),
+        (lambda m, j, c: m.max_batch_size(j[0], probability=95), "probability must be a number above 0 and below 1"),
     ],
 )
 def test_invalid_input_is_rejected(model, jobs, costs, call, reason):
@@ -303,3 +304,46 @@ def test_tf32_takes_no_longer_than_single_precision(device):
     slow = 2.0 * table.loc[0, "step_time_s"]
     bundled.calibrate(jobs[1], slow)
     assert bundled.predict(jobs[1])["step_time_s"][0] == pytest.approx(slow, rel=0.2)
+
+
+def test_a_job_may_state_its_host():
+    small = TrainingJob(network(16, 2), (3, 8, 8), batch_size=2, device="A100")
+    jobs = [replace(small, host=host) for host in (None, 1e-4, "H200", 1e-4)]
+    jobs.insert(1, TrainingJob.from_config("bert-base", 128, device="A100", micro_batch=1))
+    model = CostModel.load()
+    told = [model, None, *(CostModel.load(host=host) for host in (1e-4, "H200", 1e-4))]
+    found = model.predict(jobs)
+    assert found.index.tolist() == list(range(5))
+    for row in (0, 2, 3, 4):
+        pd.testing.assert_frame_equal(found.iloc[[row]].reset_index(drop=True), told[row].predict(small))
+    assert found["step_time_s"][2] > 3 * found["step_time_s"][0]
+    assert model.fits(jobs[2]) == model.fits(small)
+
+
+@pytest.mark.parametrize(
+    ("device", "host", "reason"),
+    [
+        ("A100", 0, "host must be a number above 0"),
+        ("A100", 2.0, "at most 0.001"),
+        ("A100", [1e-5], "host must be a number"),
+        ("A100", "no such GPU", "no such GPU"),
+        ("AMD EPYC", 1e-5, "is a CPU, which launches no kernels"),
+    ],
+)
+def test_a_host_that_cannot_be_is_rejected(device, host, reason):
+    with pytest.raises(InputError, match=reason):
+        TrainingJob(network(16, 1), (3, 8, 8), device=device, host=host)
+
+
+def test_a_host_is_of_traced_networks_only():
+    with pytest.raises(InputError, match="host is for traced networks"):
+        TrainingJob.from_config("bert-base", 128, device="A100", host=1e-5)
+
+
+@pytest.mark.parametrize("probability", [0, 1])
+@pytest.mark.parametrize("kind", ["traced", "configuration"])
+def test_a_largest_batch_needs_a_probability_that_leaves_a_doubt(probability, kind):
+    job = TrainingJob.from_config("bert-base", 128, device="A100")
+    job = TrainingJob(network(16, 1), (3, 8, 8), device="A100") if kind == "traced" else job
+    with pytest.raises(InputError, match="probability must be a number above 0 and below 1"):
+        CostModel.load().max_batch_size(job, probability)

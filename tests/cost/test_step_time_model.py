@@ -137,6 +137,22 @@ def test_a_step_on_several_gpus_is_no_faster_than_on_one(rows: pd.DataFrame) -> 
     assert (model.predict(on_gpus(rows, 2)) / model.predict(on_gpus(rows, 1)) > 1 - 1e-9).all()
 
 
+def test_a_step_on_several_gpus_of_a_calibrated_device_is_no_faster_than_on_one(
+    model: StepTimeModel, rows: pd.DataFrame
+) -> None:
+    """What slow steps on one GPU say of a device fades with more of them."""
+    copy = StepTimeModel.from_arrays(model.to_arrays())
+    slow = rows[rows["device_name"] == "slow"]
+    copy.calibrate(slow[:20], 2 * slow["y"][:20], jobs=False)
+    one, *others = (copy.predict(on_gpus(slow[20:], count, 1e-6)) for count in (1, 2, 8, 64))
+    assert np.median(one / model.predict(slow[20:])) > 1.5
+    for found in others:
+        assert (found / one > 1 - 1e-9).all()
+    # A job of its own stays as it was measured.
+    job, quick = on_gpus(slow[20:21], 8), 0.5 * one[:1]
+    assert copy.calibrate(job, quick).predict(job) == pytest.approx(quick, rel=0.05)
+
+
 def test_a_job_measured_on_some_gpus_is_known_on_others(model: StepTimeModel, rows: pd.DataFrame) -> None:
     jobs = pd.concat([on_gpus(rows.iloc[[0]], count, 0.5) for count in (1, 2, 8)], ignore_index=True)
     plain = model.predict(jobs)

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gpudemand.cli.app import app
+from gpudemand.cli.networks import format_ratios
 from gpudemand.cost import OpGraph, module_path
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.model import CostModel
@@ -112,6 +113,15 @@ def test_networks_that_run_slower_are_found_by_network_and_gpu_type(known, log):
     assert table.loc[0, "jobs"] == table["jobs"][1:].sum() == 600
 
 
+def test_the_printed_table_says_that_a_start_is_taken_off(log):
+    printed = format_ratios(costs_against_log(log, lambda jobs: np.full(len(jobs), 1e-3)))
+    assert "\n\n60 s before the first step of a job count neither as predicted nor as taken" in printed
+    # As the table has it.
+    one = log.head(1).assign(status="completed")
+    one["end"] = one["start"] + pd.Timedelta(seconds=160)
+    assert costs_against_log(one, lambda jobs: np.ones(1))["taken_s"].tolist() == [100.0, 100.0]
+
+
 @pytest.mark.usefixtures("_traced_before")
 @pytest.mark.slow
 def test_the_command_compares_and_calibrates(networks, known, log, tmp_path):
@@ -126,7 +136,9 @@ def test_the_command_compares_and_calibrates(networks, known, log, tmp_path):
     assert 1.25 < now["step_time_s"] / then["step_time_s"] < 1.35
     width = [row["step_time_s-hi-90"] / row["step_time_s-lo-90"] for row in (then, now)]
     assert width[1] < width[0]
-    assert "ratio" in CliRunner().invoke(app, command).stdout
+    shown = CliRunner().invoke(app, command).stdout
+    assert "ratio" in shown
+    assert "60 s before the first step" in shown
 
 
 @pytest.mark.slow

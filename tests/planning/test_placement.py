@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import linprog
 
@@ -67,8 +68,41 @@ def test_predicted_times_and_memory_give_good_assignments_on_the_synthetic_clust
     assert makespan(device, true_s) < 1.3 * shortest_makespan(true_s, probability > 0)
 
 
+def test_predicted_times_are_placed_as_they_are():
+    jobs = make_cluster(n_users=10, n_days=10, random_state=1)[0].head(40)
+    jobs = jobs.assign(precision=["bf16", "fp32", "fp32", "fp16"] * 10)
+    seconds, fits = predicted_times(jobs, ["V100", "A100", "V100"], TrueCosts())
+    # A V100 has no bf16.
+    halves = (jobs["precision"] == "bf16").to_numpy()
+    assert np.isnan(seconds[halves][:, [0, 2]]).all()
+    assert (fits[halves][:, [0, 2]] == 0).all()
+    assert np.isfinite(seconds[~halves]).all()
+    assert np.isfinite(seconds[:, 1]).all()
+    chosen = place_jobs(seconds, fits)
+    assert chosen.tolist() == place_jobs(seconds, fits >= 0.95).tolist()
+    assert set(chosen[halves]) <= {1, -1}
+    for kind in (np.ndarray.tolist, pd.DataFrame):
+        assert place_jobs(kind(seconds), kind(fits >= 0.95)).tolist() == chosen.tolist()
+    assert place_jobs([[2.0, 1.0]], [[0.9, 0.6]], probability=0.8).tolist() == [0]
+    assert place_jobs([[2.0, 1.0]], [[0.9, 0.6]], probability=0.5).tolist() == [1]
+
+
+def test_all_jobs_may_be_of_a_precision_that_a_device_lacks():
+    jobs = make_cluster(n_users=5, n_days=5, random_state=1)[0].head(3).assign(precision="bf16")
+    seconds, fits = predicted_times(jobs, ["V100"], TrueCosts())
+    assert place_jobs(seconds, fits).tolist() == [-1, -1, -1]
+
+
 def test_invalid_arguments_raise_a_clear_error():
     with pytest.raises(InputError, match="same shape"):
         place_jobs(np.ones((2, 2)), np.ones((2, 3), dtype=bool))
     with pytest.raises(InputError, match="positive"):
         place_jobs(-np.ones((2, 2)), np.ones((2, 2), dtype=bool))
+    with pytest.raises(InputError, match="booleans, or probabilities"):
+        place_jobs(np.ones((2, 2)), 95 * np.ones((2, 2)))
+    with pytest.raises(InputError, match="booleans, or probabilities"):
+        place_jobs(np.ones((2, 2)), np.full((2, 2), np.nan))
+    with pytest.raises(InputError, match="seconds must be a table of numbers"):
+        place_jobs([[1.0, "fast"]], [[True, True]])
+    with pytest.raises(InputError, match="probability must be a number above 0"):
+        place_jobs(np.ones((2, 2)), np.ones((2, 2)), probability=0)
