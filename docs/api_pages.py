@@ -47,9 +47,10 @@ def library() -> dict[str, list[str]]:
 
 
 def _top_names() -> Iterator[str]:
-    """Names that resolve at the top, in its list or not."""
+    """Names that resolve at the top, in its list or not, but for sub-packages."""
     tree = ast.parse(Path(gpudemand.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
-    yield from (alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names)
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
+    yield from (alias.name for node in imports for alias in node.names)
 
 
 def _packages() -> Iterator[Any]:

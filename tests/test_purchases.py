@@ -357,6 +357,11 @@ def test_work_of_jobs_that_are_too_large_counts_as_in_one_pool():
     found = compare_purchases(study, {"x": {"buy": "H100", "speed": 1.0, "gpus": 40}})
     assert "x: 17 jobs of up to 96 GPUs in the last four weeks can never start on it" in found.attrs["notes"][0]
     assert not compare_purchases(study, {"x": {"buy": "A100", "gpus": 40}}).attrs["notes"]
+    rent = compare_purchases(study, {"x": {"rent": "H100", "rent_price": 2.0, "speed": None}})
+    hours = window.jobs.gpus * window.jobs.run / 3.6e9
+    of_large = hours[window.counted & (window.jobs.gpus > 64)].sum() * 8766 / (28 * 24)
+    assert rent["rented_gpu_hours"][0] >= 0.5 * of_large
+    assert not rent.attrs["notes"]
 
 
 def test_least_finds_the_first_that_holds():

@@ -294,7 +294,8 @@ class FleetWindow:
     def _within(self, capacity: FloatArray, ratios: FloatArray) -> tuple[BoolArray, FloatArray, FloatArray]:
         """Jobs that can start, and cards and run times: others take all of a type, as in `Window.waits_s`."""
         able, cards = self.able(capacity), self.cards.copy()
-        rows, gpus = np.flatnonzero(~able), self.window.jobs.gpus[~able, None]
+        rows = np.flatnonzero(~able & np.isnan(self.rented))  # others run on rented GPUs
+        gpus = self.window.jobs.gpus[rows, None]
         if not len(rows):
             return able, cards, ratios
         longer = np.nan_to_num(ratios[rows] * gpus * cards[rows] / np.where(capacity < 1.0, 0.0, capacity), nan=np.inf)
