@@ -129,7 +129,7 @@ def check_levels(level: Sequence[float] | float | None) -> list[float]:
     for value in wanted:
         check_number("level", value, 0, 99.9, open_low=True)
     if wanted and max(wanted) <= 1:
-        raise InputError(f"level={level!r} looks like a share; levels are percents, such as 80 and 95.")
+        raise InputError(f"a level of {level!r} looks like a share; levels are percents, such as 80 and 95.")
     return sorted(float(value) for value in wanted)
 
 

@@ -437,6 +437,20 @@ def test_a_table_without_ids_that_was_put_together_of_the_same_rows_is_said(put_
             check_jobs(put_together(log).assign(**{tells_apart: range(len(jobs))}))
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        *(np.arange(300, dtype=name) for name in ("float16", "longdouble", "complex128")),
+        *([each] * 300 for each in (b"\xff", [1], None)),
+        pd.period_range("2020", periods=300, freq="D"),
+    ],
+    ids=lambda column: type(column[0]).__name__,
+)
+def test_columns_of_any_kind_are_carried_through(column):
+    log = LOG.assign(x=column)
+    pd.testing.assert_series_equal(check_jobs(log)["x"], log["x"])
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_file_without_ids_that_holds_every_row_twice_is_said(suffix, tmp_path):
     path, log = tmp_path / f"log{suffix}", LOG

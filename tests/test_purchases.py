@@ -357,6 +357,8 @@ def test_work_of_jobs_that_are_too_large_counts_as_in_one_pool():
     found = compare_purchases(study, {"x": {"buy": "H100", "speed": 1.0, "gpus": 40}})
     assert "x: 17 jobs of up to 96 GPUs in the last four weeks can never start on it" in found.attrs["notes"][0]
     assert not compare_purchases(study, {"x": {"buy": "A100", "gpus": 40}}).attrs["notes"]
+    small = compare_purchases(study, {"x": {"buy": "H100", "speed": 1.0, "gpus": 0, "largest": {"A100": 4}}})
+    assert small["late_share"][0] == 1.0
     rent = compare_purchases(study, {"x": {"rent": "H100", "rent_price": 2.0, "speed": None}})
     hours = window.jobs.gpus * window.jobs.run / 3.6e9
     of_large = hours[window.counted & (window.jobs.gpus > 64)].sum() * 8766 / (28 * 24)

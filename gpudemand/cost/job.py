@@ -186,7 +186,8 @@ class TrainingJob:
         Of a `Transformer`, the year in which its software was released: fused stacks become faster year by year.
     host : float or str, optional
         Of a traced network on GPUs, the machine that launches its kernels, as for `CostModel.load`: seconds a launch,
-        or a GPU whose measured hosts it is like. None is that of the cost model.
+        or a GPU whose measured hosts it is like. None is that of the cost model. Of a GPU that was calibrated, the
+        measured host counts.
 
     Raises
     ------
@@ -331,7 +332,9 @@ class TrainingJob:
         if self.host is None:
             return
         if self.hardware.kind == "cpu":
-            raise InputError(f"{self.hardware.name} is a CPU, which launches no kernels on another device; drop host=.")
+            raise InputError(
+                f"{self.hardware.name} is a CPU, which launches no kernels on another device; state no host."
+            )
         if isinstance(self.host, str):
             device(self.host)  # raises for an unknown name; whether a host was measured with it, the cost model knows
         else:

@@ -315,10 +315,10 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
 
 
 def _whole_rows(table: pd.DataFrame, others: Mapping[Any, pd.Series]) -> pa.Table:
-    """All columns of a table, those that Arrow may not take as text."""
-    typed = {name: column if column.dtype.kind in "iufbmM" else column.astype(str) for name, column in others.items()}
-    columns = [*table.items(), *typed.items()]
-    return pa.table({f"{place}": pa.array(column, from_pandas=True) for place, (_, column) in enumerate(columns)})
+    """All columns of a table; of those that are not canonical, hashes."""
+    hashed = (c.map(repr) if c.dtype in (object, np.longdouble) else c for c in others.values())
+    hashes = {f"other {n}": pd.util.hash_pandas_object(c, index=False).to_numpy() for n, c in enumerate(hashed)}
+    return pa.table({name: pa.array(column, from_pandas=True) for name, column in table.items()} | hashes)
 
 
 def unusable(counts: Mapping[str, int]) -> str:

@@ -126,8 +126,9 @@ class Window(NamedTuple):
         """More or fewer of its jobs, `factor` times each on average, `longer` times as long; all of them count.
 
         Those of one `user` (numbered from 0) that come within an hour are left out or repeated together, so that bursts
-        stay bursts; what is repeated comes in another week, for each user the same number of weeks later. Of jobs that
-        run as the window begins, long and short ones are so many more that would still run then.
+        stay bursts. What is repeated comes in another week of the window, for each user as many weeks later, and of the
+        week before it on another day. Of jobs that run as the window begins, long and short ones are so many more that
+        would still run then.
         """
         rng, jobs, week = np.random.default_rng(seed), self.jobs, round(1e6 * _WEEK_S)
         running = jobs.submit == 0
@@ -138,9 +139,13 @@ class Window(NamedTuple):
         copies[longest] = np.diff(np.floor(np.cumsum(np.r_[rng.random(), factor[longest]])))
         place = np.repeat(np.arange(len(copies)), copies)
         number = np.arange(len(place)) - np.repeat(np.cumsum(copies) - copies, copies)
-        weeks = round((_WEEK_S + self.length_s) / _WEEK_S)
-        later = (rng.integers(weeks - 1, size=int(user.max(initial=0)) + 1)[user][place] + number) % (weeks - 1) + 1
-        submit = (jobs.submit[place] + np.where((number > 0) & ~running[place], later * week, 0)) % (weeks * week)
+        weeks, users = max(round(self.length_s / _WEEK_S), 1), int(user.max(initial=0)) + 1
+        others = max(weeks - 1, 1)
+        later = (rng.integers(others, size=users)[user][place] + number) % others + 1
+        submit = jobs.submit[place]
+        inside = week + (submit - week + later * week) % (weeks * week)
+        moved = np.where(submit >= week, inside, (submit + later * 24 * _HOUR) % week)
+        submit = np.where((number > 0) & ~running[place], moved, submit)
         order = np.argsort(submit, kind="stable")
         place, submit = place[order], submit[order]
         run, requested = (np.round(time[place] * longer[place]).astype(np.int64) for time in (jobs.run, jobs.requested))

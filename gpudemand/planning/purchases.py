@@ -298,7 +298,9 @@ class FleetWindow:
         gpus = self.window.jobs.gpus[rows, None]
         if not len(rows):
             return able, cards, ratios
-        longer = np.nan_to_num(ratios[rows] * gpus * cards[rows] / np.where(capacity < 1.0, 0.0, capacity), nan=np.inf)
+        there = np.isfinite(cards[rows]) & np.isfinite(ratios[rows]) & (capacity >= 1.0)
+        longer = np.full(there.shape, np.inf)
+        longer[there] = (ratios[rows] * gpus * np.where(there, cards[rows], 1.0) / np.maximum(capacity, 1.0))[there]
         on, places = longer.argmin(axis=1), np.arange(len(rows))
         known = np.isfinite(longer[places, on])
         cards[rows] = np.inf

@@ -595,7 +595,7 @@ class HardwareChange(Change):
         ratio, fits = self._ratio_and_fits(before, after, costs)
         # Expected workload: a job that fits with some probability is changed to that share.
         moved = after.assign(gpu_hours=before["gpu_hours"].to_numpy() * ratio * fits)
-        moved[LONGER] = ratio * (before[LONGER].to_numpy() if LONGER in before else 1.0)
+        moved[LONGER] = ratio * (before[LONGER].fillna(1.0).to_numpy() if LONGER in before else 1.0)
         stays = before.assign(gpu_hours=before["gpu_hours"].to_numpy() * (1 - fits))
         return pd.concat([workload[~selected], moved, stays[fits < 1]], ignore_index=True)
 

@@ -16,12 +16,14 @@ from gpudemand.planning.need import (
     JobTimes,
     NeedForecast,
     WaitTarget,
+    Window,
     fewest_gpus,
     forecast_need,
     forecast_peaks,
     wait_target,
 )
 from gpudemand.planning.queue import simulate_queue
+from gpudemand.planning.queue_kernels import NEVER, QueuedJobs
 from tests.tiers import slow_beside
 
 END = pd.Timestamp("2026-03-01", tz="UTC")
@@ -73,6 +75,17 @@ def share_by_queue(log, gpus, target, policy="easy"):
     run_s = (log["end"] - log["start"]).dt.total_seconds().to_numpy()
     weight = counts * (log["gpus"].to_numpy() * run_s if target.of == "gpu_hours" else 1.0)
     return float(weight[(wait_s <= target.wait_s) & ~too_large].sum() / weight.sum())
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 1.3, 2.0, 3.0])
+def test_work_that_changes_is_so_many_times_as_much(factor):
+    rng, n = np.random.default_rng(0), 3000
+    submit, run = np.sort(rng.integers(1, round(35 * 86400e6), n)), np.full(n, 7_200_000_000)
+    window = Window(QueuedJobs(submit, run, run, np.full(n, NEVER), np.ones(n)), submit >= 7 * 86400e6, np.arange(n))
+    changed = [window.changed(np.full(n, factor), np.ones(n), np.arange(n) % 7, seed) for seed in range(5)]
+    hours = np.mean([each.hours_wanted().sum() for each in changed])
+    assert hours / window.hours_wanted().sum() == pytest.approx(factor, rel=0.02)
+    assert all((np.diff(each.jobs.submit) >= 0).all() for each in changed)
 
 
 @pytest.mark.parametrize(
