@@ -15,7 +15,7 @@ from gpudemand.jobs.times import parse_timestamp
 from gpudemand.planning.capacity import check_lead_time
 from gpudemand.planning.fleet_kernels import simulate_fleet
 from gpudemand.planning.need import RESOLUTION, WINDOW_S, WaitTarget, Window
-from gpudemand.planning.queue import fleet_of
+from gpudemand.planning.queue import fewest_of, fleet_of
 from gpudemand.planning.queue_kernels import NEVER
 from gpudemand.units import WEEK, parse_duration
 
@@ -288,8 +288,7 @@ class FleetWindow:
     def able(self, capacity: FloatArray) -> BoolArray:
         """Jobs that can start on some GPUs of each type, shape (n_jobs,)."""
         gpus = self.window.jobs.gpus[:, None] * self.cards
-        fewest = np.minimum(gpus, np.ceil(np.reshape(self.least, (-1, 1)) * gpus - 1e-9))
-        return np.asarray((fewest <= capacity + 1e-9).any(axis=1))
+        return np.asarray(np.isfinite(fewest_of(gpus, np.reshape(self.least, (-1, 1)), capacity)).any(axis=1))
 
     def _within(self, capacity: FloatArray, ratios: FloatArray) -> tuple[BoolArray, FloatArray, FloatArray]:
         """Jobs that can start, and cards and run times: others take all of a type, as in `Window.waits_s`."""

@@ -334,8 +334,7 @@ def fleet_of(
     stops.
     """
     gpus = jobs.gpus[:, None] * np.broadcast_to(cards, ratios.shape)
-    fewest = np.minimum(gpus, np.ceil(least * gpus - 1e-9))
-    fewest = np.where(fewest <= capacity + 1e-9, fewest, np.inf)
+    fewest = fewest_of(gpus, least, capacity)
     gpus = np.where(np.isinf(fewest), np.inf, gpus)
     longer = np.nan_to_num(ratios, nan=1.0)
     run, requested = (np.round(longer * time[:, None]).astype(np.int64) for time in (jobs.run, jobs.requested))
@@ -343,6 +342,12 @@ def fleet_of(
     pairs, kind = np.unique(2 * kind + yields, return_inverse=True)
     work = np.zeros(len(kind), np.int64) if lost is None else np.nan_to_num(lost).astype(np.int64)
     return Fleet(capacity, gpus, fewest, run, np.maximum(requested, run), kind, order[pairs // 2], pairs % 2 == 1, work)
+
+
+def fewest_of(gpus: FloatArray, least: Any, capacity: FloatArray) -> FloatArray:
+    """GPUs of each type that jobs can start on, infinite where a type has fewer; shapes as of `fleet_of`."""
+    fewest = np.minimum(gpus, np.ceil(least * gpus - 1e-9))
+    return np.where(fewest <= capacity + 1e-9, fewest, np.inf)
 
 
 def run_seconds(jobs: pd.DataFrame) -> FloatArray:

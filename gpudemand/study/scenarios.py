@@ -156,7 +156,7 @@ class BaseCase:
     def _needed(self, place: IntArray, factor: FloatArray | None = None, longer: FloatArray | None = None) -> float:
         """GPUs that jobs at some places of the workload need, or so many times as many of them, so much longer.
 
-        Of parts of them it is the mean of several draws, from 2 % off to 1 %.
+        Of parts of them it is the mean of several draws.
         """
         key = b"".join(np.ascontiguousarray(each).tobytes() for each in (place, factor, longer) if each is not None)
         if key not in self._known:

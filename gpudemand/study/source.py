@@ -98,7 +98,7 @@ class JobSource:
         """GPUs that windows of the log need so that the target for waits is met, or one of its pools alone.
 
         All targets move as the default one: each with the noise of a growth of its own, a stricter one could require
-        fewer. Of what each would have said at earlier times, this changes neither the share that sufficed nor the loss.
+        fewer.
         """
         assert target is not None
         jobs = self.jobs if by is None else self.jobs[(self.jobs[by] == name).fillna(False).to_numpy(dtype=bool)]
